@@ -1,0 +1,29 @@
+# What people and CI run. `make` alone says what there is.
+
+CARGO ?= cargo
+CONFIG ?= gateway.yaml
+ARGS ?=
+
+.PHONY: help test lint bench run certs
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## all tests; installs curl, wrk and redis-server first when they are missing (Debian)
+	@.ci/install curl wrk redis-server
+	$(CARGO) test --locked
+
+lint: ## formatting, clippy and rustdoc, warnings are errors
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --locked
+
+bench: ## tollgate beside nginx and HAProxy; ARGS="--help" lists the options
+	@.ci/install wrk h2load nginx haproxy taskset setpriv
+	$(CARGO) bench --locked --bench proxy -- $(ARGS)
+
+run: ## the gateway, release build, on gateway.yaml (CONFIG=other.yaml)
+	$(CARGO) run --release --locked -- run --config $(CONFIG)
+
+certs: ## a new development CA and leaf in certs/
+	certs/make.sh

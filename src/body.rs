@@ -1,0 +1,157 @@
+//! The bodies that pass through the gateway.
+//!
+//! [`RequestBody`] wraps what a client sends: a size cap and an idle timeout. [`Body`] is the one type of every response,
+//! the gateway's own and upstream's; dropping it, at its end or before, drops the guard that travels with it, which is how
+//! a concurrency slot is held to the last byte. This module knows neither clients nor upstreams: the source is a parameter.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use crate::clock::deadline::Deadline;
+
+/// Why a request body ended before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RequestBodyError {
+    /// Larger than the route allows.
+    #[error("request body is larger than allowed")]
+    TooLarge,
+    /// Nothing came for too long.
+    #[error("request body stalled")]
+    Idle,
+    /// Framing that can't be read.
+    #[error("request body is malformed")]
+    Malformed,
+    /// The client went away.
+    #[error("client closed the connection")]
+    Aborted,
+}
+
+/// A client's body, bounded in size and patience. `B` is hyper's `Incoming` outside of tests.
+#[derive(Debug)]
+pub struct RequestBody<B> {
+    inner: B,
+    left: u64,
+    idle: Deadline,
+    patience: Duration,
+    armed: bool,
+}
+
+impl<B> RequestBody<B> {
+    /// At most `max` bytes, and never more than `patience` between two of them.
+    #[must_use]
+    pub fn new(inner: B, max: u64, patience: Duration) -> Self {
+        Self { inner, left: max, idle: Deadline::new(), patience, armed: false }
+    }
+}
+
+impl<B> http_body::Body for RequestBody<B>
+where
+    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    type Data = Bytes;
+    type Error = RequestBodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
+        let this = self.get_mut();
+        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
+            if !this.armed {
+                this.idle.arm(this.patience);
+                this.armed = true;
+            }
+            ready!(this.idle.poll_due(cx));
+            return Poll::Ready(Some(Err(RequestBodyError::Idle)));
+        };
+        this.armed = false;
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(error)) => Some(Err(classify(&error))),
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX));
+                match this.left.checked_sub(length) {
+                    Some(left) => {
+                        this.left = left;
+                        Some(Ok(frame))
+                    }
+                    None => Some(Err(RequestBodyError::TooLarge)),
+                }
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The client's fault or the client's absence? hyper says so in the error's source.
+fn classify(error: &hyper::Error) -> RequestBodyError {
+    let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    match io.map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput) => RequestBodyError::Malformed,
+        _ => RequestBodyError::Aborted,
+    }
+}
+
+/// A response's body: bytes at hand, or a stream `S`. `G` is dropped when the body is.
+#[derive(Debug)]
+pub struct Body<S, G> {
+    source: Source<S>,
+    _guard: G,
+}
+
+#[derive(Debug)]
+enum Source<S> {
+    Full(Bytes),
+    Stream(S),
+}
+
+impl<S, G> Body<S, G> {
+    /// Bytes at hand; may be empty.
+    pub fn full(bytes: Bytes, guard: G) -> Self {
+        Self { source: Source::Full(bytes), _guard: guard }
+    }
+
+    /// A stream.
+    pub fn stream(stream: S, guard: G) -> Self {
+        Self { source: Source::Stream(stream), _guard: guard }
+    }
+}
+
+impl<S, G> http_body::Body for Body<S, G>
+where
+    S: http_body::Body<Data = Bytes> + Unpin,
+    G: Unpin,
+{
+    type Data = Bytes;
+    type Error = S::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, S::Error>>> {
+        match &mut self.get_mut().source {
+            Source::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Source::Stream(stream) => Pin::new(stream).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Full(bytes) => bytes.is_empty(),
+            Source::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Source::Stream(stream) => stream.size_hint(),
+        }
+    }
+}

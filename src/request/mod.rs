@@ -1,0 +1,225 @@
+//! What later stages may look at: [`ConnInfo`] and [`Facts`].
+//!
+//! [`Facts::read`] is the gate between what a peer sent and what the gateway believes. It refuses what hyper lets
+//! through and HTTP forbids (no Host, two Hosts, fragments, odd transfer codings, …), and makes the ONE normal form of
+//! host and path that decides route, limits and log. What is forwarded stays the client's bytes.
+//! It knows nothing of routes, limits or upstreams.
+
+pub mod host;
+pub mod path;
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Version, request::Parts};
+
+pub use host::{Authority, HostFault};
+pub use path::{PathFault, PathRules};
+
+/// What is known of a connection before its first request.
+#[derive(Debug)]
+pub struct ConnInfo {
+    /// The socket's peer, an IPv4-mapped address folded to IPv4.
+    pub peer: SocketAddr,
+    /// The configured name of the listener.
+    pub listener: Arc<str>,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// Set when the bytes of the head being read show what the parser drops: a fragment in the request target.
+    pub fragment_seen: Cell<bool>,
+}
+
+/// One request as the rest of the gateway sees it. Borrows from the request's head.
+#[derive(Debug)]
+pub struct Facts<'r> {
+    /// The method, case-sensitive.
+    pub method: &'r Method,
+    /// The normal form of the path: decoded, no dot segments, no empty segments. For matching only.
+    pub path: Cow<'r, str>,
+    /// Path and query as the client wrote them. For forwarding only.
+    pub target: &'r str,
+    /// The raw query, without `?`.
+    pub query: Option<&'r str>,
+    /// Whom the client asked for.
+    pub authority: Authority<'r>,
+    /// The headers as received.
+    pub headers: &'r HeaderMap,
+    /// The protocol version as received.
+    pub version: Version,
+    /// The connection.
+    pub conn: &'r ConnInfo,
+}
+
+/// Why a request is refused before anybody asks what it wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The target is not what the method or the protocol allows.
+    #[error("the request target is not valid")]
+    Target,
+    /// A fragment in the target.
+    #[error("the request target must not contain a fragment")]
+    Fragment,
+    /// The path can't be brought to its normal form.
+    #[error(transparent)]
+    Path(#[from] PathFault),
+    /// Host or authority.
+    #[error(transparent)]
+    Host(#[from] HostFault),
+    /// More than one Host, or none in HTTP/1.1.
+    #[error("a request has exactly one Host")]
+    HostCount,
+    /// Target and Host name different servers.
+    #[error("the request target and Host differ")]
+    HostMismatch,
+    /// A transfer coding other than exactly one `chunked`.
+    #[error("the only transfer coding understood is a single chunked")]
+    TransferCoding,
+    /// More than one Content-Length.
+    #[error("a request has at most one Content-Length")]
+    ContentLength,
+    /// Leading or trailing blanks in an HTTP/2 field value.
+    #[error("a field value starts or ends with a blank")]
+    FieldValue,
+    /// An expectation other than `100-continue`.
+    #[error("the only expectation understood is 100-continue")]
+    Expectation,
+    /// CONNECT and TRACE.
+    #[error("this method is not allowed")]
+    Method,
+}
+
+impl<'r> Facts<'r> {
+    /// Reads a request's head.
+    ///
+    /// # Errors
+    /// [`Fault`] when the request must not be routed or forwarded at all.
+    pub fn read(parts: &'r Parts, conn: &'r ConnInfo, rules: &PathRules) -> Result<Self, Fault> {
+        if conn.fragment_seen.take() {
+            return Err(Fault::Fragment);
+        }
+        if parts.method == Method::CONNECT || parts.method == Method::TRACE {
+            return Err(Fault::Method);
+        }
+        let authority = match parts.version {
+            Version::HTTP_2 => {
+                check_http2_fields(&parts.headers)?;
+                authority_of_http2(parts, conn)?
+            }
+            _ => {
+                check_transfer_coding(&parts.headers)?;
+                authority_of_http1(parts, conn)?
+            }
+        };
+        check_expectation(&parts.headers)?;
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        let path = if target == "*" {
+            if parts.method != Method::OPTIONS {
+                return Err(Fault::Target);
+            }
+            Cow::Borrowed("*")
+        } else {
+            path::normalize(parts.uri.path(), rules)?
+        };
+        let query = parts.uri.query();
+        if query.is_some_and(|query| query.bytes().any(|b| !b.is_ascii_graphic())) {
+            return Err(Fault::Target);
+        }
+        Ok(Self {
+            method: &parts.method,
+            path,
+            target,
+            query,
+            authority,
+            headers: &parts.headers,
+            version: parts.version,
+            conn,
+        })
+    }
+
+    /// The only value of a header; `None` when it is absent, repeated, empty or not visible ASCII.
+    #[must_use]
+    pub fn single(&self, name: &http::HeaderName) -> Option<&'r str> {
+        let mut values = self.headers.get_all(name).iter();
+        let value = values.next()?;
+        if values.next().is_some() {
+            return None;
+        }
+        value.to_str().ok().map(str::trim).filter(|value| !value.is_empty())
+    }
+}
+
+fn authority_of_http1<'r>(parts: &'r Parts, conn: &ConnInfo) -> Result<Authority<'r>, Fault> {
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => Some(Authority::parse(host.as_bytes(), conn.scheme)?),
+        (None, _) if parts.version < Version::HTTP_11 => None,
+        _ => return Err(Fault::HostCount),
+    };
+    let Some(named) = parts.uri.authority() else {
+        return Ok(host.unwrap_or_default());
+    };
+    // `GET a:80` is authority-form, which belongs to CONNECT.
+    check_scheme(parts)?;
+    let named = Authority::parse(named.as_str().as_bytes(), conn.scheme)?;
+    if host.is_some_and(|host| host != named) {
+        return Err(Fault::HostMismatch);
+    }
+    Ok(named)
+}
+
+fn authority_of_http2<'r>(parts: &'r Parts, conn: &ConnInfo) -> Result<Authority<'r>, Fault> {
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (None, _) => None,
+        (Some(host), None) => Some(Authority::parse(host.as_bytes(), conn.scheme)?),
+        _ => return Err(Fault::HostCount),
+    };
+    let named = match parts.uri.authority() {
+        Some(named) => {
+            check_scheme(parts)?;
+            Some(Authority::parse(named.as_str().as_bytes(), conn.scheme)?)
+        }
+        None => None,
+    };
+    match (named, host) {
+        (Some(named), Some(host)) if named != host => Err(Fault::HostMismatch),
+        (Some(named), _) => Ok(named),
+        (None, Some(host)) => Ok(host),
+        (None, None) => Err(Fault::HostCount),
+    }
+}
+
+fn check_scheme(parts: &Parts) -> Result<(), Fault> {
+    match parts.uri.scheme_str() {
+        Some("http" | "https") => Ok(()),
+        _ => Err(Fault::Target),
+    }
+}
+
+/// hyper accepts every list that ends in `chunked`; upstream must never see anything but one.
+fn check_transfer_coding(headers: &HeaderMap) -> Result<(), Fault> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(Fault::TransferCoding),
+    }
+}
+
+/// What RFC 9113 calls malformed and the h2 crate accepts.
+fn check_http2_fields(headers: &HeaderMap) -> Result<(), Fault> {
+    if headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        return Err(Fault::ContentLength);
+    }
+    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let padded = |value: &http::HeaderValue| blank(value.as_bytes().first()) || blank(value.as_bytes().last());
+    if headers.values().any(padded) { Err(Fault::FieldValue) } else { Ok(()) }
+}
+
+fn check_expectation(headers: &HeaderMap) -> Result<(), Fault> {
+    let known = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if headers.get_all(EXPECT).iter().all(known) { Ok(()) } else { Err(Fault::Expectation) }
+}

@@ -1,0 +1,19 @@
+//! Black-box tests: the real binary, exact bytes at both ends.
+//!
+//! Each module is one promise of the gateway; `standards` follows the RFCs, the others the attack and fault catalogue.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "test code: a panic is a failing test, and deadlines need the real clock"
+)]
+
+mod cli;
+mod forwarding;
+mod harness;
+mod lifecycle;
+mod smuggling;
+mod spoofing;
+mod standards;

@@ -1,0 +1,10 @@
+//! What RFC 9110, 9112 and 9113 ask of a gateway, row by row: given these bytes, this is seen at either end.
+
+mod client_addresses;
+mod framing;
+mod h2_requests;
+mod h1_requests;
+mod own_answers;
+mod refused_requests;
+mod semantics;
+mod upstream_answers;
