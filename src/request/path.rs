@@ -117,6 +117,44 @@ fn decode<'a>(written: &'a str, rules: &PathRules) -> Result<Cow<'a, str>, PathF
     Ok(Cow::Owned(decoded))
 }
 
+/// Undoes percent-encoding where it is valid and leaves the rest as it is: for values, where a guess does no harm.
+#[must_use]
+pub fn percent_decode(written: &str) -> Cow<'_, [u8]> {
+    if !written.contains('%') {
+        return Cow::Borrowed(written.as_bytes());
+    }
+    let mut decoded = Vec::with_capacity(written.len());
+    let mut rest = written.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte == b'%'
+            && let [high, low, after @ ..] = after
+            && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))
+        {
+            decoded.push(high << 4 | low);
+            rest = after;
+        } else {
+            decoded.push(byte);
+        }
+    }
+    Cow::Owned(decoded)
+}
+
+/// Encodes what may not stand in a path as it is; `/` stays.
+#[must_use]
+pub fn percent_encode(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        let plain = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@/".contains(&byte);
+        if plain {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
 fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }

@@ -1,1 +1,6 @@
-//! todo
+//! Passing messages on: bodies of any size and framing, trailers, upstream faults, patience and size limits.
+
+mod bodies;
+mod faults;
+mod patience;
+mod sizes;

@@ -107,7 +107,12 @@ enum Missing {
 
 impl Client {
     pub(crate) fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).unwrap_or_else(|error| panic!("connect {addr}: {error}"));
+        Self::over(socket2::Socket::new(socket2::Domain::for_address(addr), socket2::Type::STREAM, None).unwrap(), addr)
+    }
+
+    fn over(socket: socket2::Socket, addr: SocketAddr) -> Self {
+        socket.connect(&addr.into()).unwrap_or_else(|error| panic!("connect {addr}: {error}"));
+        let stream = TcpStream::from(socket);
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
@@ -118,15 +123,14 @@ impl Client {
     pub(crate) fn connect_narrow(addr: SocketAddr) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::for_address(addr), socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(16 << 10).unwrap();
-        socket.connect(&addr.into()).unwrap();
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        Self { stream, buffer: Vec::new() }
+        Self::over(socket, addr)
     }
 
-    pub(crate) fn patience(mut self, limit: Duration) -> Self {
-        self.wait_at_most(limit);
-        self
+    /// From this local address: all of 127.0.0.0/8 is ours.
+    pub(crate) fn connect_from(from: SocketAddr, addr: SocketAddr) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&from.into()).unwrap();
+        Self::over(socket, addr)
     }
 
     pub(crate) fn wait_at_most(&mut self, limit: Duration) {
@@ -196,26 +200,10 @@ impl Client {
         self.buffer.is_empty() && matches!(self.fill(), Err(Missing::Closed | Missing::Reset))
     }
 
-    /// Whatever arrives first, for tests that look at bytes.
-    pub(crate) fn peek(&mut self) -> &[u8] {
-        if self.buffer.is_empty() {
-            let _ended = self.fill();
-        }
+    /// Everything received and not yet read as a reply, after waiting for some more.
+    pub(crate) fn grow(&mut self) -> &[u8] {
+        let _ended = self.fill();
         &self.buffer
-    }
-
-    /// Reads up to `n` raw bytes and drops them; false once the peer has ended.
-    pub(crate) fn skim(&mut self, n: usize) -> usize {
-        if self.buffer.is_empty() && self.fill().is_err() {
-            return 0;
-        }
-        let n = n.min(self.buffer.len());
-        self.buffer.drain(..n);
-        n
-    }
-
-    pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.stream.local_addr().unwrap()
     }
 
     /// Through the blank line, or why not.

@@ -38,6 +38,7 @@ const TARGETS: &[Row] = &[
     ("fragment in the query", "GET /a?b#c HTTP/1.1\nHost: a\n\n", "400", Nothing),
     ("backslash", "GET /a\\b HTTP/1.1\nHost: a\n\n", "400", Nothing),
     ("raw UTF-8", "GET /\u{e9} HTTP/1.1\nHost: a\n\n", "400", Nothing),
+    ("quote", "GET /\"x HTTP/1.1\nHost: a\n\n", "400|200", AtMost(&["get /\"x http/1.1"], &[])),
     ("encoded NUL", "GET /a%00 HTTP/1.1\nHost: a\n\n", "400", Nothing),
     ("percent and no hex", "GET /a%zz HTTP/1.1\nHost: a\n\n", "400", Nothing),
     ("percent at the end", "GET /a% HTTP/1.1\nHost: a\n\n", "400", Nothing),

@@ -28,7 +28,6 @@ const HEADS: &[Row] = &[
     ("tab", "GET\t/ HTTP/1.1\nHost: a\n\n"),
     ("space in the target", "GET /a b HTTP/1.1\nHost: a\n\n"),
     ("NUL in the target", "GET /a\0 HTTP/1.1\nHost: a\n\n"),
-    ("quote in the target", "GET /\"x HTTP/1.1\nHost: a\n\n"),
     ("space behind the version", "GET / HTTP/1.1 \nHost: a\n\n"),
     ("method with a separator", "G(T / HTTP/1.1\nHost: a\n\n"),
     ("only garbage", "\u{1}\u{2}\u{3}\n\n"),

@@ -89,7 +89,7 @@ fn an_upload_that_waits_for_100_gets_it_and_goes_through() {
     let gateway = Gateway::before(&origin, "");
     let mut client = gateway.client();
     client.send(crlf("POST / HTTP/1.1\nHost: a\nExpect: 100-continue\nContent-Length: 4\n\n"));
-    let waiting = String::from_utf8_lossy(client.peek()).into_owned();
+    let waiting = String::from_utf8_lossy(client.grow()).into_owned();
     assert!(waiting.starts_with("HTTP/1.1 100"), "{waiting:?}");
     let response = client.ask("body").response();
     assert_eq!((response.status, response.interim), (200, vec![100]));

@@ -1,0 +1,181 @@
+//! The joint decision over all charges of a request, and its proof.
+//!
+//! [`admit`] takes concurrency slots first (they can be given back without a trace), then charges the store, all or
+//! none. A [`Permit`] can be made nowhere else; forwarding asks for one. It holds the slots and travels in the response's
+//! body, so they are held to the last byte and come back however the request ends. Knows no routes and no HTTP.
+
+mod slots;
+
+use smallvec::SmallVec;
+
+use crate::clock::Nanos;
+use crate::limit::{Charge, Key, Verdict};
+use crate::store::{Charged, Outcomes, Store};
+
+pub use slots::{Held, Slots};
+
+/// What one request asks of one concurrency limit.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotCharge {
+    /// The counter.
+    pub key: Key,
+    /// Requests in flight at most.
+    pub max: u32,
+    /// Which limit of the plan this belongs to.
+    pub limit: u16,
+    /// Whether it only watches.
+    pub shadow: bool,
+}
+
+/// The proof that a request was admitted. Dropping it ends the request.
+#[derive(Debug)]
+pub struct Permit {
+    _held: SmallVec<[Held; 1]>,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Denial {
+    /// Which limit refuses: of those that do, the one that takes longest to conform.
+    pub limit: u16,
+    /// Its place among the charges; `None` for a concurrency limit.
+    pub charge: Option<usize>,
+    /// When trying again makes sense: the longest wait over all refusing limits. `None` if it never does.
+    pub retry_after: Option<Nanos>,
+}
+
+/// The decision, with every charge's numbers.
+#[derive(Debug)]
+pub struct Decision {
+    /// Admitted or not.
+    pub verdict: Result<Permit, Denial>,
+    /// One per charge, in their order.
+    pub outcomes: Outcomes,
+    /// Concurrency limits that only watch and would have refused.
+    pub shadow_hits: SmallVec<[u16; 2]>,
+}
+
+impl Permit {
+    /// For requests that nothing counts.
+    #[must_use]
+    pub fn uncounted() -> Self {
+        Self { _held: SmallVec::new() }
+    }
+}
+
+/// Decides over all `slots` and `charges` together: all are taken or none.
+#[must_use]
+pub fn admit(store: &Store, registry: &Slots, slots: &[SlotCharge], charges: &[Charge<'_>], now: Nanos) -> Decision {
+    let mut held = SmallVec::new();
+    let mut shadow_hits = SmallVec::new();
+    for slot in slots {
+        match registry.take(slot.key, slot.max) {
+            Some(one) => held.push(one),
+            None if slot.shadow => shadow_hits.push(slot.limit),
+            None => {
+                let outcomes = store.peek(charges, now).outcomes;
+                let busy = Denial { limit: slot.limit, charge: None, retry_after: Some(BUSY_RETRY) };
+                let verdict = Err(denial(charges, &outcomes).map_or(busy, |rate| longest(busy, rate)));
+                return Decision { verdict, outcomes, shadow_hits };
+            }
+        }
+    }
+    let Charged { conforms, outcomes } = if charges.is_empty() {
+        Charged { conforms: true, outcomes: Outcomes::new() }
+    } else {
+        store.charge(charges, now)
+    };
+    let verdict = match denial(charges, &outcomes) {
+        Some(denial) if !conforms => Err(denial),
+        _ => Ok(Permit { _held: held }),
+    };
+    Decision { verdict, outcomes, shadow_hits }
+}
+
+/// Charges each shadow limit for itself and says which would have refused. Only for requests that were admitted.
+#[must_use]
+pub fn shadow(store: &Store, charges: &[Charge<'_>], now: Nanos) -> SmallVec<[u16; 2]> {
+    let refuses = |charge: &&Charge<'_>| !store.charge(std::slice::from_ref(*charge), now).conforms;
+    charges.iter().filter(refuses).map(|charge| charge.limit).collect()
+}
+
+fn denial(charges: &[Charge<'_>], outcomes: &Outcomes) -> Option<Denial> {
+    let denials = charges.iter().zip(outcomes).enumerate().filter_map(|(i, (charge, outcome))| {
+        let retry_after = match outcome.verdict {
+            Verdict::Conforms => return None,
+            Verdict::Exceeds { retry_after } => Some(retry_after),
+            Verdict::Never => None,
+        };
+        Some(Denial { limit: charge.limit, charge: Some(i), retry_after })
+    });
+    denials.reduce(longest)
+}
+
+/// Never outlasts every wait.
+fn longest(a: Denial, b: Denial) -> Denial {
+    let wait = |denial: Denial| denial.retry_after.unwrap_or(Nanos::MAX);
+    if wait(b) > wait(a) { b } else { a }
+}
+
+/// Nobody knows when a slot comes free; a second is what HTTP can say at least.
+const BUSY_RETRY: Nanos = crate::clock::SECOND;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+    use crate::limit::{Algorithm, Interned, KeyHasher, Quota, Quotas};
+    use crate::store::MemoryStore;
+    use std::time::Duration;
+
+    #[test]
+    fn the_longest_wait_over_all_refusing_limits_is_reported() {
+        let quotas = Quotas::default();
+        let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
+        let hasher = KeyHasher::default();
+        let per = |seconds| quotas.intern(Quota::new(1, Duration::from_secs(seconds), None, Algorithm::Gcra).unwrap());
+        let (second, hour, minute): (Interned, Interned, Interned) = (per(1), per(3600), per(60));
+        let charges: Vec<_> = [&second, &hour, &minute]
+            .into_iter()
+            .zip(0..)
+            .map(|(quota, limit)| Charge { key: hasher.start("k").finish().window(limit as u8), quota, cost: 1, limit, window: 0 })
+            .collect();
+        assert!(admit(&store, &Slots::default(), &[], &charges, 0).verdict.is_ok());
+        let denial = admit(&store, &Slots::default(), &[], &charges, 0).verdict.unwrap_err();
+        assert_eq!(denial, Denial { limit: 1, charge: Some(1), retry_after: Some(3600 * SECOND) });
+        assert!(admit(&store, &Slots::default(), &[], &charges, 3600 * SECOND).verdict.is_ok());
+    }
+
+    #[test]
+    fn a_request_without_a_slot_is_charged_to_nothing() {
+        let quotas = Quotas::default();
+        let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
+        let hasher = KeyHasher::default();
+        let quota = quotas.intern(Quota::new(5, Duration::from_secs(3600), None, Algorithm::Gcra).unwrap());
+        let charges = [Charge { key: hasher.start("rate").finish(), quota: &quota, cost: 1, limit: 0, window: 0 }];
+        let slots = [SlotCharge { key: hasher.start("slots").finish(), max: 1, limit: 1, shadow: false }];
+        let registry = Slots::default();
+        let first = admit(&store, &registry, &slots, &charges, 0);
+        for _ in 0..3 {
+            let busy = admit(&store, &registry, &slots, &charges, 0);
+            assert_eq!(busy.verdict.unwrap_err().limit, 1);
+        }
+        drop(first);
+        let again = admit(&store, &registry, &slots, &charges, 0);
+        assert!(again.verdict.is_ok());
+        assert_eq!(again.outcomes[0].remaining, 3);
+    }
+
+    #[test]
+    fn a_rate_refusal_gives_the_slot_back() {
+        let quotas = Quotas::default();
+        let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
+        let key = KeyHasher::default().start("k").finish();
+        let quota = quotas.intern(Quota::new(1, Duration::from_secs(60), None, Algorithm::Gcra).unwrap());
+        let charges = [Charge { key, quota: &quota, cost: 2, limit: 0, window: 0 }];
+        let registry = Slots::default();
+        let refused = admit(&store, &registry, &[SlotCharge { key, max: 1, limit: 1, shadow: false }], &charges, 0);
+        assert_eq!(refused.verdict.unwrap_err(), Denial { limit: 0, charge: Some(0), retry_after: None });
+        assert!(registry.take(key, 1).is_some());
+    }
+}

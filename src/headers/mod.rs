@@ -1,0 +1,47 @@
+//! What a proxy must and may change about headers.
+//!
+//! [`EndToEndHead`] is the proof that a request's head was cleaned: only [`request`] makes one, and the upstream codec sends nothing
+//! else. Names are tables with a test per row; this module knows no routes and no limits, only names and numbers.
+
+mod hop_by_hop;
+mod rate_limit;
+mod request;
+mod response;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+pub use hop_by_hop::Nominated;
+pub use rate_limit::{Family, Numbers, add_rate_limit, retry_after_seconds};
+pub use request::{EndToEndHead, Forwarding, Framing, IdentityHeaders, looped};
+pub use response::{ResponseFault, ResponseFraming, ResponseHead};
+
+/// An operator's changes: remove, then set, then add.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeaderEdits {
+    /// Names to remove.
+    pub remove: Vec<HeaderName>,
+    /// Replaces or adds.
+    pub set: Vec<(HeaderName, HeaderValue)>,
+    /// Adds a line.
+    pub add: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl HeaderEdits {
+    /// Carries them out.
+    pub fn apply(&self, headers: &mut HeaderMap) {
+        for name in &self.remove {
+            headers.remove(name);
+        }
+        for (name, value) in &self.set {
+            headers.insert(name, value.clone());
+        }
+        for (name, value) in &self.add {
+            headers.append(name, value.clone());
+        }
+    }
+
+    /// Whether a received line of this name is dropped.
+    fn drops(&self, name: &HeaderName) -> bool {
+        self.remove.contains(name) || self.set.iter().any(|(set, _)| set == name)
+    }
+}

@@ -1,0 +1,140 @@
+//! The fields that tell a client where it stands: `X-RateLimit-*`, `RateLimit` and `RateLimit-Policy`.
+//!
+//! `draft-ietf-httpapi-ratelimit-headers-10` has the lists, -03 the three numbers. Where a field is a list, ours is added behind
+//! upstream's own; where it is one number and upstream has said one, upstream's stays.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::clock::{Nanos, SECOND};
+
+/// A family of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// `X-RateLimit-*`, reset in seconds from now.
+    XRateLimit,
+    /// `RateLimit` and `RateLimit-Policy` (draft-10).
+    Ietf,
+    /// `RateLimit-Limit`, `-Remaining`, `-Reset` (draft-03).
+    Ietf03,
+    /// `X-RateLimit-*`, reset in seconds since 1970.
+    GitHub,
+}
+
+/// What is reported: one window of one limit.
+#[derive(Debug, Clone, Copy)]
+pub struct Numbers<'w> {
+    /// Cells at once from idle.
+    pub limit: u64,
+    /// Cells left.
+    pub remaining: u64,
+    /// Until all are there again.
+    pub reset_after: Nanos,
+    /// On a refusal, until the charge conforms.
+    pub retry_after: Option<Nanos>,
+    /// The item of `RateLimit-Policy`.
+    pub policy: &'w HeaderValue,
+    /// Its name, with quotes.
+    pub policy_name: &'w str,
+    /// Now, in seconds since 1970; asked only where a field wants it.
+    pub unix_now: fn() -> u64,
+}
+
+/// Adds the fields.
+pub fn add_rate_limit(headers: &mut HeaderMap, families: &[Family], numbers: &Numbers<'_>) {
+    let reset = seconds_rounded_up(numbers.reset_after);
+    for family in families {
+        match family {
+            Family::XRateLimit => add_three(headers, &X_RATELIMIT, numbers, reset),
+            Family::Ietf03 => add_three(headers, &RATELIMIT_03, numbers, reset),
+            Family::GitHub => add_three(headers, &X_RATELIMIT, numbers, (numbers.unix_now)().saturating_add(reset)),
+            Family::Ietf => {
+                let more_in = numbers.retry_after.map_or(reset, seconds_rounded_up);
+                let item = format!("{};r={};t={more_in}", numbers.policy_name, numbers.remaining);
+                if let Ok(item) = HeaderValue::from_maybe_shared(bytes::Bytes::from(item)) {
+                    headers.append(RATELIMIT, item);
+                    headers.append(RATELIMIT_POLICY, numbers.policy.clone());
+                }
+            }
+        }
+    }
+}
+
+fn add_three(headers: &mut HeaderMap, [limit, remaining, until]: &[HeaderName; 3], numbers: &Numbers<'_>, reset: u64) {
+    if headers.contains_key(limit) {
+        return;
+    }
+    headers.insert(limit, HeaderValue::from(numbers.limit));
+    headers.insert(remaining, HeaderValue::from(numbers.remaining));
+    headers.insert(until, HeaderValue::from(reset));
+}
+
+/// Whole seconds for `Retry-After`: rounded up, so that waiting that long succeeds, and at least 1.
+#[must_use]
+pub fn retry_after_seconds(wait: Nanos) -> u64 {
+    seconds_rounded_up(wait).max(1)
+}
+
+fn seconds_rounded_up(wait: Nanos) -> u64 {
+    wait.div_ceil(SECOND)
+}
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_RATELIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+const RATELIMIT_03: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(families: &[Family], mut headers: HeaderMap, retry_after: Option<Nanos>) -> Vec<String> {
+        let policy = HeaderValue::from_static("\"plan\";q=5;w=60");
+        let numbers = Numbers {
+            limit: 5,
+            remaining: 3,
+            reset_after: 24 * SECOND + 1,
+            retry_after,
+            policy: &policy,
+            policy_name: "\"plan\"",
+            unix_now: || 1_000_000,
+        };
+        add_rate_limit(&mut headers, families, &numbers);
+        let mut lines: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn each_family_has_its_form() {
+        assert_eq!(
+            fields(&[Family::XRateLimit, Family::Ietf], HeaderMap::new(), None),
+            ["ratelimit-policy: \"plan\";q=5;w=60", "ratelimit: \"plan\";r=3;t=25", "x-ratelimit-limit: 5", "x-ratelimit-remaining: 3", "x-ratelimit-reset: 25"]
+        );
+        assert_eq!(fields(&[Family::GitHub], HeaderMap::new(), None)[2], "x-ratelimit-reset: 1000025");
+        assert_eq!(fields(&[Family::Ietf03], HeaderMap::new(), None), ["ratelimit-limit: 5", "ratelimit-remaining: 3", "ratelimit-reset: 25"]);
+        assert_eq!(fields(&[Family::Ietf], HeaderMap::new(), Some(2 * SECOND))[1], "ratelimit: \"plan\";r=3;t=2");
+    }
+
+    #[test]
+    fn what_upstream_says_is_kept() {
+        let mut upstream = HeaderMap::new();
+        upstream.insert(RATELIMIT, HeaderValue::from_static("\"theirs\";r=1"));
+        upstream.insert("x-ratelimit-limit", HeaderValue::from_static("7"));
+        let lines = fields(&[Family::XRateLimit, Family::Ietf], upstream, None);
+        assert!(lines.contains(&"ratelimit: \"theirs\";r=1".to_owned()) && lines.contains(&"ratelimit: \"plan\";r=3;t=25".to_owned()));
+        assert!(lines.contains(&"x-ratelimit-limit: 7".to_owned()) && !lines.iter().any(|l| l.starts_with("x-ratelimit-remaining")));
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up_and_never_zero() {
+        assert_eq!([0, 1, SECOND, SECOND + 1].map(retry_after_seconds), [1, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,393 @@
+//! The head upstream gets, written in one pass: hop-by-hop and spoofable fields stay behind, the gateway's own go on top.
+//!
+//! The order matters and is fixed here: nominated fields go first (so a client can't nominate away what the gateway
+//! adds), then what an untrusted client must not say, then the operator's edits; framing, Host, forwarding fields and Via
+//! are always the gateway's own words.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use http::header::{COOKIE, MAX_FORWARDS, TE, VIA};
+use http::{HeaderName, HeaderValue, Method, Version};
+
+use super::hop_by_hop::{Nominated, is_hop_by_hop};
+use super::HeaderEdits;
+use crate::request::Facts;
+
+/// A cleaned request head, ready to be sent: request line, fields, empty line.
+#[derive(Debug)]
+pub struct EndToEndHead(Vec<u8>);
+
+/// How a request's body is delimited on the way to upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    None,
+    /// `Content-Length`.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// The headers by which a trusted proxy names users and tiers, and in which keys come: nobody else may set the former, and no
+/// look-alike of any (`x_user_id`) gets through.
+#[derive(Debug, Clone, Default)]
+pub struct IdentityHeaders {
+    /// Believed from trusted proxies only.
+    pub trusted_only: Vec<HeaderName>,
+    /// Read from everybody.
+    pub keys: Vec<HeaderName>,
+}
+
+/// What goes into a head besides the client's own fields.
+#[derive(Debug)]
+pub struct Forwarding<'a> {
+    /// The request.
+    pub facts: &'a Facts<'a>,
+    /// Path and query as upstream shall see them.
+    pub target: &'a str,
+    /// How the body is delimited.
+    pub framing: Framing,
+    /// Whether the socket's peer is a trusted proxy, whose forwarding fields are continued rather than replaced.
+    pub via_trusted_proxy: bool,
+    /// The operator's edits.
+    pub edits: &'a HeaderEdits,
+    /// Headers with a meaning of their own.
+    pub identity: &'a IdentityHeaders,
+    /// The upstream's `host:port`, for clients that named no host.
+    pub default_host: &'a str,
+}
+
+impl EndToEndHead {
+    /// Writes the head.
+    #[must_use]
+    pub fn new(forwarding: &Forwarding<'_>) -> Self {
+        let mut head = Writer(Vec::with_capacity(768));
+        forwarding.write_request_line(&mut head);
+        forwarding.write_host(&mut head);
+        forwarding.write_end_to_end(&mut head);
+        forwarding.write_own(&mut head);
+        for (name, value) in forwarding.edits.set.iter().chain(&forwarding.edits.add) {
+            head.line(name.as_str(), value.as_bytes());
+        }
+        head.0.extend_from_slice(b"\r\n");
+        Self(head.0)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Forwarding<'_> {
+    fn write_request_line(&self, head: &mut Writer) {
+        head.text(self.facts.method.as_str());
+        head.text(" ");
+        head.text(self.target);
+        head.text(" HTTP/1.1\r\n");
+    }
+
+    fn write_host(&self, head: &mut Writer) {
+        let authority = &self.facts.authority;
+        head.text("host: ");
+        match (&*authority.host, authority.port) {
+            ("", _) => head.text(self.default_host),
+            (host, None) => head.text(host),
+            (host, Some(port)) => head.format(format_args!("{host}:{port}")),
+        }
+        head.text("\r\n");
+    }
+
+    fn write_end_to_end(&self, head: &mut Writer) {
+        let nominated = Nominated::of(self.facts.headers);
+        for (name, value) in self.facts.headers {
+            let text = name.as_str();
+            let dropped = is_hop_by_hop(text)
+                || is_rewritten(text)
+                || (!nominated.is_empty() && nominated.contains(text) && !self.identity.keys.contains(name))
+                || (!self.via_trusted_proxy && (is_forwarding(text) || self.identity.trusted_only.contains(name)))
+                || self.is_look_alike(text)
+                || self.edits.drops(name)
+                || (name == MAX_FORWARDS && self.facts.method == Method::OPTIONS)
+                || (name == COOKIE && self.facts.version == Version::HTTP_2);
+            if !dropped {
+                head.line(text, value.as_bytes());
+            }
+        }
+        if self.facts.version == Version::HTTP_2 && !self.edits.drops(&COOKIE) {
+            // HTTP/2 clients may split cookies over several fields; HTTP/1.1 has one (RFC 9113 §8.2.3).
+            self.write_joined(head, &COOKIE, "; ", "");
+        }
+    }
+
+    fn write_own(&self, head: &mut Writer) {
+        match self.framing {
+            Framing::None => {}
+            Framing::Length(length) => head.format(format_args!("content-length: {length}\r\n")),
+            Framing::Chunked => head.text("transfer-encoding: chunked\r\n"),
+        }
+        self.write_forwarded_for(head);
+        self.write_or_keep(head, "x-forwarded-proto", |head| head.text(self.facts.conn.scheme));
+        self.write_or_keep(head, "x-forwarded-host", |head| {
+            let authority = &self.facts.authority;
+            head.text(&authority.host);
+            if let Some(port) = authority.port {
+                head.format(format_args!(":{port}"));
+            }
+        });
+        let version = if self.facts.version == Version::HTTP_2 { "2" } else if self.facts.version == Version::HTTP_10 { "1.0" } else { "1.1" };
+        self.write_joined(head, &VIA, ", ", &format!("{version} {PSEUDONYM}"));
+        if accepts_trailers(self.facts) {
+            head.text("te: trailers\r\nconnection: te\r\n");
+        }
+        if let Some(left) = self.max_forwards() {
+            head.format(format_args!("max-forwards: {left}\r\n"));
+        }
+    }
+
+    fn write_forwarded_for(&self, head: &mut Writer) {
+        const NAME: HeaderName = HeaderName::from_static("x-forwarded-for");
+        let peer = self.facts.conn.peer.ip();
+        if self.via_trusted_proxy && self.facts.headers.contains_key(&NAME) {
+            self.write_joined(head, &NAME, ", ", &peer.to_string());
+        } else {
+            match peer {
+                IpAddr::V4(v4) => head.format(format_args!("x-forwarded-for: {v4}\r\n")),
+                IpAddr::V6(v6) => head.format(format_args!("x-forwarded-for: {v6}\r\n")),
+            }
+        }
+    }
+
+    /// The field a trusted proxy sent, or our own.
+    fn write_or_keep(&self, head: &mut Writer, name: &'static str, own: impl FnOnce(&mut Writer)) {
+        head.text(name);
+        head.text(": ");
+        match self.facts.headers.get(name).filter(|_| self.via_trusted_proxy) {
+            Some(received) => head.0.extend_from_slice(received.as_bytes()),
+            None => own(head),
+        }
+        head.text("\r\n");
+    }
+
+    /// All received lines of a name as one list, with `last` behind them.
+    fn write_joined(&self, head: &mut Writer, name: &HeaderName, separator: &str, last: &str) {
+        let lines = self.facts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+        let mut parts = lines.chain([last.as_bytes()]).filter(|part| !part.is_empty());
+        let Some(first) = parts.next() else { return };
+        head.text(name.as_str());
+        head.text(": ");
+        head.0.extend_from_slice(first);
+        for part in parts {
+            head.text(separator);
+            head.0.extend_from_slice(part);
+        }
+        head.text("\r\n");
+    }
+
+    /// `x_user_id` or `x.user.id`: many servers fold such names onto `x-user-id`.
+    fn is_look_alike(&self, name: &str) -> bool {
+        if !name.bytes().any(|b| matches!(b, b'_' | b'.')) {
+            return false;
+        }
+        let folded = name.replace(['_', '.'], "-");
+        let meant = |names: &[HeaderName]| names.iter().any(|name| *name == folded.as_str());
+        is_forwarding(&folded)
+            || is_rewritten(&folded)
+            || is_hop_by_hop(&folded)
+            || LOOK_ALIKE_TARGETS.contains(&folded.as_str())
+            || meant(&self.identity.trusted_only)
+            || meant(&self.identity.keys)
+    }
+
+    /// RFC 9110 §7.6.2: only for OPTIONS (TRACE is refused), one less than received; 0 is answered before.
+    fn max_forwards(&self) -> Option<u64> {
+        let received = self.facts.single(&MAX_FORWARDS).filter(|_| self.facts.method == Method::OPTIONS)?;
+        received.parse::<u64>().ok()?.checked_sub(1)
+    }
+}
+
+/// Written anew, whatever was received.
+fn is_rewritten(name: &str) -> bool {
+    REWRITTEN.contains(&name)
+}
+
+/// What only a trusted proxy may say about where a request came from.
+fn is_forwarding(name: &str) -> bool {
+    FORWARDING.contains(&name)
+}
+
+fn accepts_trailers(facts: &Facts<'_>) -> bool {
+    facts.headers.get_all(TE).iter().any(|line| {
+        line.as_bytes().split(|b| *b == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
+}
+
+/// Whether the request has come through this gateway so often that it must be going in circles (RFC 9110 §7.6.3).
+#[must_use]
+pub fn looped(facts: &Facts<'_>) -> bool {
+    let lines = facts.headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
+    let hops = lines.flat_map(|line| line.split(',')).filter(|hop| hop.trim().ends_with(PSEUDONYM)).count();
+    hops >= MAX_HOPS
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn text(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn line(&mut self, name: &str, value: &[u8]) {
+        self.text(name);
+        self.text(": ");
+        self.0.extend_from_slice(value);
+        self.text("\r\n");
+    }
+
+    fn format(&mut self, arguments: std::fmt::Arguments<'_>) {
+        // Writing to a Vec has no way to fail.
+        let _ = self.0.write_fmt(arguments);
+    }
+}
+
+/// Received copies are dropped because [`Forwarding::write_own`] and [`Forwarding::write_host`] write their own. `expect` goes
+/// because the gateway itself asks the client for the body once upstream has the head.
+const REWRITTEN: &[&str] =
+    &["host", "content-length", "via", "expect", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
+const FORWARDING: &[&str] = &[
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-method",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-forwarded-uri",
+    "x-forwarded-client-cert",
+    "x-real-ip",
+    "x-client-ip",
+    "x-original-url",
+    "x-rewrite-url",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "client-cert",
+    "client-cert-chain",
+];
+/// More names that servers act on and that must not arrive under another spelling.
+const LOOK_ALIKE_TARGETS: &[&str] = &["authorization", "cookie", "remote-user", "remote-addr"];
+
+/// Our name in Via.
+const PSEUDONYM: &str = "tollgate";
+/// Gateways in a row are fine; ten are a circle.
+const MAX_HOPS: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{ConnInfo, PathRules};
+    use std::cell::Cell;
+
+    fn head(request: http::request::Builder, via_trusted_proxy: bool) -> String {
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let conn = ConnInfo {
+            peer: "203.0.113.9:5000".parse().unwrap(),
+            listener: "t".into(),
+            scheme: "http",
+            fragment_seen: Cell::new(false),
+        };
+        let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
+        let facts = Facts::read(&parts, &conn, &rules).unwrap();
+        let identity = IdentityHeaders {
+            trusted_only: vec![HeaderName::from_static("x-user-id")],
+            keys: vec![HeaderName::from_static("x-api-key")],
+        };
+        let edits = HeaderEdits {
+            remove: vec![HeaderName::from_static("x-gone")],
+            set: vec![(HeaderName::from_static("x-env"), HeaderValue::from_static("prod"))],
+            add: vec![],
+        };
+        let forwarding = Forwarding {
+            facts: &facts,
+            target: facts.target,
+            framing: Framing::None,
+            via_trusted_proxy,
+            edits: &edits,
+            identity: &identity,
+            default_host: "up:1",
+        };
+        String::from_utf8(EndToEndHead::new(&forwarding).as_bytes().to_vec()).unwrap()
+    }
+
+    fn get() -> http::request::Builder {
+        http::Request::get("/a?b").header("host", "Example.com:80")
+    }
+
+    #[test]
+    fn a_plain_request_gets_our_own_fields() {
+        assert_eq!(
+            head(get().header("accept", "*/*"), false),
+            "GET /a?b HTTP/1.1\r\nhost: example.com\r\naccept: */*\r\nx-forwarded-for: 203.0.113.9\r\n\
+             x-forwarded-proto: http\r\nx-forwarded-host: example.com\r\nvia: 1.1 tollgate\r\nx-env: prod\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn nothing_of_this_gets_through_from_an_untrusted_client() {
+        let names = FORWARDING.iter().chain(&[
+            "connection", "keep-alive", "proxy-connection", "te", "upgrade", "http2-settings", "x-user-id", "x_user_id",
+            "x.user.id", "x_api_key", "x_forwarded_for", "content_length", "transfer_encoding", "remote_user", "x-gone", "x-env",
+        ]);
+        for name in names {
+            let sent = head(get().header(*name, "EVIL"), false);
+            assert!(!sent.contains("EVIL"), "{name}: {sent}");
+        }
+    }
+
+    #[test]
+    fn a_trusted_proxy_is_continued() {
+        let request = get()
+            .header("x-forwarded-for", "198.51.100.1")
+            .header("x-forwarded-for", "10.0.0.1")
+            .header("x-forwarded-proto", "https")
+            .header("x-user-id", "u1")
+            .header("via", "2 edge");
+        let sent = head(request, true);
+        for line in [
+            "\r\nx-forwarded-for: 198.51.100.1, 10.0.0.1, 203.0.113.9\r\n",
+            "\r\nx-forwarded-proto: https\r\n",
+            "\r\nx-user-id: u1\r\n",
+            "\r\nvia: 2 edge, 1.1 tollgate\r\n",
+        ] {
+            assert!(sent.contains(line), "{line}: {sent}");
+        }
+        assert_eq!(sent.matches("x-forwarded-for").count(), 1);
+    }
+
+    #[test]
+    fn nominated_fields_stay_behind_but_not_ours() {
+        let request = get()
+            .header("connection", "x-hop, X-Api-Key, x-forwarded-for, via, close")
+            .header("x-hop", "EVIL")
+            .header("x-api-key", "k");
+        let sent = head(request, false);
+        assert!(!sent.contains("EVIL") && !sent.contains("connection"));
+        assert!(sent.contains("x-api-key: k\r\n") && sent.contains("via: 1.1 tollgate") && sent.contains("x-forwarded-for: "));
+    }
+
+    #[test]
+    fn cookie_crumbs_are_joined_for_http1() {
+        let request = http::Request::get("http://example.com/")
+            .version(Version::HTTP_2)
+            .header("cookie", "a=1")
+            .header("cookie", "b=2");
+        assert!(head(request, false).contains("\r\ncookie: a=1; b=2\r\n"));
+    }
+
+    #[test]
+    fn trailers_are_offered_only_when_asked_for() {
+        assert!(head(get().header("te", "gzip;q=1, Trailers"), false).contains("te: trailers\r\nconnection: te\r\n"));
+    }
+}

@@ -1,0 +1,208 @@
+//! What comes back: a parsed response head without its hop-by-hop fields, and how its body is delimited.
+//!
+//! RFC 9112 §6.3 as the receiving side, strictly: what could be read in two ways is a fault of upstream's.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+use super::hop_by_hop::{Nominated, is_hop_by_hop};
+
+/// A response head, cleaned.
+#[derive(Debug)]
+pub struct ResponseHead {
+    /// The status.
+    pub status: StatusCode,
+    /// End-to-end fields.
+    pub headers: HeaderMap,
+    /// How the body is delimited.
+    pub framing: ResponseFraming,
+    /// Whether the connection can carry another request afterwards.
+    pub keep_alive: bool,
+}
+
+/// How a response's body is delimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseFraming {
+    /// This many bytes; 0 for none.
+    Length(u64),
+    /// Chunks.
+    Chunked,
+    /// Until upstream closes.
+    UntilClose,
+}
+
+/// Why an upstream's head can't be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ResponseFault {
+    /// The status is outside 100 to 599.
+    #[error("the status is not valid")]
+    Status,
+    /// A field can't be read.
+    #[error("a field is not valid")]
+    Field,
+    /// Contradictory or invalid Content-Length.
+    #[error("the Content-Length is not valid")]
+    Length,
+    /// Something else than one `chunked`.
+    #[error("the transfer coding is not understood")]
+    TransferCoding,
+}
+
+impl ResponseHead {
+    /// From a parsed head. `raw` holds the bytes the fields point into, so values are shared, not copied.
+    ///
+    /// # Errors
+    /// [`ResponseFault`] when it must not be forwarded.
+    pub fn new(parsed: &httparse::Response<'_, '_>, raw: &Bytes, method: &Method) -> Result<Self, ResponseFault> {
+        let code = parsed.code.filter(|code| (100..600).contains(code)).ok_or(ResponseFault::Status)?;
+        let status = StatusCode::from_u16(code).map_err(|_| ResponseFault::Status)?;
+        let minor = parsed.version.unwrap_or(0);
+        let connection = Connection::of(parsed);
+        let mut headers = HeaderMap::with_capacity(parsed.headers.len() + 8);
+        let mut length = None;
+        let mut codings = 0_u32;
+        for field in parsed.headers.iter() {
+            let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| ResponseFault::Field)?;
+            if name == http::header::CONTENT_LENGTH {
+                length = Some(one_length(length, field.value)?);
+                continue;
+            }
+            if name == http::header::TRANSFER_ENCODING {
+                codings += 1;
+                if !field.value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                    return Err(ResponseFault::TransferCoding);
+                }
+            }
+            if is_hop_by_hop(name.as_str()) || connection.nominated.contains(name.as_str()) {
+                continue;
+            }
+            let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value)).map_err(|_| ResponseFault::Field)?;
+            headers.append(name, value);
+        }
+        if codings > 1 || (codings == 1 && minor == 0) {
+            return Err(ResponseFault::TransferCoding);
+        }
+        let bodiless = method == Method::HEAD || matches!(code, 100..200 | 204 | 304);
+        let framing = match (bodiless, codings, length) {
+            (true, ..) => ResponseFraming::Length(0),
+            (false, 1.., _) => ResponseFraming::Chunked,
+            (false, 0, Some(length)) => ResponseFraming::Length(length),
+            (false, 0, None) => ResponseFraming::UntilClose,
+        };
+        // With both, chunked wins and the length must not be seen by anybody (RFC 9112 §6.3); 204 has none (RFC 9110 §8.6).
+        if let Some(length) = length.filter(|_| codings == 0 && code != 204 && code >= 200) {
+            headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        let contradictory = codings == 1 && length.is_some();
+        let keep_alive = connection.persists(minor) && framing != ResponseFraming::UntilClose && !contradictory;
+        Ok(Self { status, headers, framing, keep_alive })
+    }
+}
+
+/// What a response's `Connection` lines say.
+struct Connection {
+    nominated: Nominated,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Connection {
+    fn of(parsed: &httparse::Response<'_, '_>) -> Self {
+        let mut connection = Self { nominated: Nominated::default(), close: false, keep_alive: false };
+        for field in parsed.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("connection")) {
+            connection.nominated.add(field.value);
+            for option in field.value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+                connection.close |= option.eq_ignore_ascii_case(b"close");
+                connection.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+        connection
+    }
+
+    fn persists(&self, minor: u8) -> bool {
+        !self.close && (minor >= 1 || self.keep_alive)
+    }
+}
+
+/// Equal repetitions, as lines or as a list, collapse; anything else is refused (RFC 9110 §8.6).
+fn one_length(known: Option<u64>, value: &[u8]) -> Result<u64, ResponseFault> {
+    let mut length = known;
+    for item in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+        let digits = std::str::from_utf8(item).ok().filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
+        let item = digits.and_then(|text| text.parse().ok()).ok_or(ResponseFault::Length)?;
+        if length.is_some_and(|length| length != item) {
+            return Err(ResponseFault::Length);
+        }
+        length = Some(item);
+    }
+    length.ok_or(ResponseFault::Length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(raw: &'static str, method: &Method) -> Result<ResponseHead, ResponseFault> {
+        let mut fields = [httparse::EMPTY_HEADER; 16];
+        let mut parsed = httparse::Response::new(&mut fields);
+        let raw = Bytes::from_static(raw.as_bytes());
+        assert!(parsed.parse(&raw).unwrap().is_complete());
+        ResponseHead::new(&parsed, &raw, method)
+    }
+
+    #[test]
+    fn bodies_are_delimited_as_the_rfc_says() {
+        use ResponseFraming::{Chunked, Length, UntilClose};
+        for (raw, method, framing, keep_alive) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(2), true),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(2), true),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", Method::GET, Chunked, true),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", Method::GET, Chunked, false),
+            ("HTTP/1.1 200 OK\r\n\r\n", Method::GET, UntilClose, false),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(2), false),
+            ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(2), true),
+            ("HTTP/1.1 200 OK\r\nConnection: x, CLOSE\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(2), false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Method::HEAD, Length(0), true),
+            ("HTTP/1.1 304 X\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(0), true),
+            ("HTTP/1.1 204 X\r\n\r\n", Method::GET, Length(0), true),
+        ] {
+            let head = head(raw, &method).unwrap();
+            assert_eq!((head.framing, head.keep_alive), (framing, keep_alive), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_has_two_readings_is_refused() {
+        for (raw, fault) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\n", ResponseFault::Length),
+            ("HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n", ResponseFault::Length),
+            ("HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n", ResponseFault::Length),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n", ResponseFault::TransferCoding),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", ResponseFault::TransferCoding),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", ResponseFault::TransferCoding),
+            ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ResponseFault::TransferCoding),
+            ("HTTP/1.1 999 X\r\n\r\n", ResponseFault::Status),
+        ] {
+            assert_eq!(head(raw, &Method::GET).unwrap_err(), fault, "{raw}");
+        }
+    }
+
+    #[test]
+    fn hop_by_hop_fields_stay_behind_and_cookies_stay_apart() {
+        let head = head(
+            "HTTP/1.1 200 OK\r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Connection: a\r\nUpgrade: b\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 0\r\nX: y\r\n\r\n",
+            &Method::GET,
+        )
+        .unwrap();
+        let mut names: Vec<_> = head.headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["content-length", "set-cookie", "x"]);
+        assert_eq!(head.headers.get_all("set-cookie").iter().count(), 2);
+    }
+
+    #[test]
+    fn a_head_response_keeps_the_length_of_what_get_would_give() {
+        let head = head("HTTP/1.1 200 OK\r\nContent-Length: 42\r\n\r\n", &Method::HEAD).unwrap();
+        assert_eq!(head.headers["content-length"], "42");
+    }
+}

@@ -1,0 +1,180 @@
+//! API keys: where they are looked for, and the digest they are compared by. The keys themselves are nowhere kept.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use http::header::{AUTHORIZATION, COOKIE, HeaderName};
+use sha2::{Digest, Sha256};
+
+use super::IdentityFault;
+use crate::request::{Facts, path::percent_decode};
+
+/// A place to look for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// `Authorization: Bearer KEY`.
+    Bearer,
+    /// A header.
+    Header(HeaderName),
+    /// A query parameter.
+    Query(Box<str>),
+    /// A cookie.
+    Cookie(Box<str>),
+}
+
+/// SHA-256 of a key. Looked up in a hash table: what a client could learn from timing is about a digest it cannot choose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyDigest([u8; 32]);
+
+/// Why text is not a digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyDigestError {
+    /// No `sha256:` in front.
+    #[error("a key is written as sha256: and 64 hexadecimal digits, never in plain; `tollgate hash-key` prints it")]
+    Plain,
+    /// Not 64 hexadecimal digits.
+    #[error("after sha256: there must be exactly 64 hexadecimal digits")]
+    Digits,
+}
+
+impl KeyDigest {
+    /// The digest's bytes, for a counter key.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The digest of a key as a client presents it.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+}
+
+impl FromStr for KeyDigest {
+    type Err = KeyDigestError;
+
+    fn from_str(text: &str) -> Result<Self, KeyDigestError> {
+        let digits = text.strip_prefix("sha256:").ok_or(KeyDigestError::Plain)?;
+        let mut digest = [0; 32];
+        if digits.len() != 64 {
+            return Err(KeyDigestError::Digits);
+        }
+        for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| KeyDigestError::Digits)?;
+            if !pair.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(KeyDigestError::Digits);
+            }
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| KeyDigestError::Digits)?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl fmt::Display for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+// Even a digest is better not spread through logs.
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyDigest(…)")
+    }
+}
+
+impl Hash for KeyDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Uniform already: eight bytes are plenty for a table.
+        state.write(self.0.first_chunk::<8>().unwrap_or(&[0; 8]));
+    }
+}
+
+/// The key a request presents: the first source that has one.
+pub(super) fn find<'r>(facts: &Facts<'r>, sources: &[KeySource]) -> Result<Option<Cow<'r, [u8]>>, IdentityFault> {
+    for source in sources {
+        let found = match source {
+            KeySource::Header(name) => header(facts, name)?.map(Cow::Borrowed),
+            KeySource::Bearer => header(facts, &AUTHORIZATION)?.and_then(bearer).map(Cow::Borrowed),
+            KeySource::Query(name) => only(query(facts, name))?,
+            KeySource::Cookie(name) => only(cookies(facts, name))?,
+        };
+        if let Some(key) = found.filter(|key| !key.is_empty()) {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
+}
+
+fn header<'r>(facts: &Facts<'r>, name: &HeaderName) -> Result<Option<&'r [u8]>, IdentityFault> {
+    only(facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()))
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
+}
+
+fn query<'r>(facts: &Facts<'r>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
+    query_values(facts.query, name)
+}
+
+/// The decoded values of a query parameter.
+pub fn query_values<'r>(query: Option<&'r str>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
+    query.unwrap_or_default().split('&').filter_map(move |pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (percent_decode(key).as_ref() == name.as_bytes()).then(|| percent_decode(value))
+    })
+}
+
+fn cookies<'r>(facts: &Facts<'r>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
+    cookie_values(facts.headers, name)
+}
+
+/// The values of a cookie.
+pub fn cookie_values<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
+    let lines = headers.get_all(COOKIE).iter();
+    lines.flat_map(|line| line.as_bytes().split(|b| *b == b';')).filter_map(move |pair| {
+        let pair = pair.trim_ascii();
+        let at = pair.iter().position(|b| *b == b'=')?;
+        let (key, value) = pair.split_at_checked(at)?;
+        (key == name.as_bytes()).then(|| Cow::Borrowed(value.get(1..).unwrap_or_default()))
+    })
+}
+
+/// The only value; two are ambiguous even when they are equal, because the next reader may take the other one.
+fn only<T>(values: impl IntoIterator<Item = T>) -> Result<Option<T>, IdentityFault> {
+    let mut values = values.into_iter();
+    match (values.next(), values.next()) {
+        (first, None) => Ok(first),
+        _ => Err(IdentityFault::AmbiguousKey),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_reads_what_it_prints_and_nothing_else() {
+        let digest = KeyDigest::of(b"password");
+        let text = "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
+        assert_eq!(digest.to_string(), text);
+        assert_eq!(text.parse(), Ok(digest));
+        assert_eq!(text.to_uppercase().replace("SHA256", "sha256").parse(), Ok(digest));
+        assert_eq!("password".parse::<KeyDigest>(), Err(KeyDigestError::Plain));
+        for bad in ["sha256:", "sha256:zz", &text[..70], &text.replace("5e", "+5"), &text.replace("5e", "é")] {
+            assert_eq!(bad.parse::<KeyDigest>(), Err(KeyDigestError::Digits), "{bad}");
+        }
+    }
+
+    #[test]
+    fn query_values_are_decoded() {
+        let values: Vec<_> = query_values(Some("a=1&k=x%2By&%6b=2&k"), "k").collect();
+        assert_eq!(values, [&b"x+y"[..], b"2", b""]);
+    }
+}

@@ -1,0 +1,342 @@
+//! Which route a request takes and what it is charged: [`plan`].
+//!
+//! Everything here is a pure function of the request, the identity and the compiled configuration. It knows nothing of
+//! time, and it never sees the store: it emits charges, admission answers them.
+
+mod matcher;
+mod pattern;
+mod route;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use http::{HeaderName, HeaderValue, Method};
+use smallvec::SmallVec;
+
+use crate::admission::SlotCharge;
+use crate::identity::{ClientId, Identity, Part, cookie_values, query_values};
+use crate::limit::{Charge, Interned, Key, KeyHasher, KeyParts};
+use crate::request::Facts;
+
+pub use matcher::{Matcher, Subject, Value};
+pub use pattern::{HostPattern, Pattern, PatternError};
+pub use route::{Action, Found, Piece, Rewrite, Route, RouteId, Routes, UpstreamId};
+
+/// The compiled routes, limits, exemptions and blocks.
+#[derive(Debug, Default)]
+pub struct Policy {
+    /// Routes.
+    pub routes: Routes,
+    /// Limits, narrow before broad, so that shared counters are touched last and only by requests that will pass.
+    pub limits: Vec<Limit>,
+    /// What nothing counts.
+    pub exempt: Vec<Matcher>,
+    /// What is refused at once.
+    pub blocked: Vec<Matcher>,
+}
+
+/// A named rule.
+#[derive(Debug)]
+pub struct Limit {
+    /// Its place in [`Policy::limits`].
+    pub id: u16,
+    /// Its name.
+    pub name: Box<str>,
+    /// What gets a counter of its own.
+    pub per: Vec<KeyPart>,
+    /// The beginning of every key of this limit.
+    pub key_start: KeyParts,
+    /// The whole key, when no part depends on the request.
+    pub constant_key: Option<Key>,
+    /// What happens when a part is missing.
+    pub missing: Missing,
+    /// Which requests.
+    pub matcher: Matcher,
+    /// Which of those not.
+    pub unless: Option<Matcher>,
+    /// How much.
+    pub amount: Amount,
+    /// Cells per request; the route's otherwise.
+    pub cost: Option<u64>,
+    /// Whether it only watches.
+    pub shadow: bool,
+}
+
+/// What a limit allows.
+#[derive(Debug)]
+pub enum Amount {
+    /// Cells over time.
+    Rate {
+        /// By tier.
+        by_tier: Vec<Windows>,
+        /// By client, instead.
+        by_client: HashMap<ClientId, Windows>,
+    },
+    /// Requests in flight.
+    Concurrency(u32),
+}
+
+/// The windows of a limit for somebody, longest first; none means unlimited.
+pub type Windows = Vec<Window>;
+
+/// One window.
+#[derive(Debug, Clone)]
+pub struct Window {
+    /// Its numbers.
+    pub quota: Interned,
+    /// The item of `RateLimit-Policy`, such as `"plan";q=100;w=60`.
+    pub policy: HeaderValue,
+    /// The name in it, with its quotes.
+    pub policy_name: Box<str>,
+}
+
+/// What happens when a part of a key is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The limit doesn't apply.
+    Skip,
+    /// All such requests share a counter.
+    Shared,
+}
+
+/// A part of a counter's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The first known of key, user, address.
+    Client,
+    /// The API key.
+    ApiKey,
+    /// The user.
+    User,
+    /// The client's tenant.
+    Tenant,
+    /// The tier.
+    Tier,
+    /// The grouped address.
+    Ip,
+    /// The route.
+    Route,
+    /// Method and route.
+    Endpoint,
+    /// A header's values.
+    Header(HeaderName),
+    /// A query parameter's values.
+    Query(Box<str>),
+    /// A cookie's values.
+    Cookie(Box<str>),
+}
+
+/// What to do with a request.
+#[derive(Debug)]
+pub enum Plan<'s> {
+    /// Refuse it with 403.
+    Blocked,
+    /// Nothing matches: 404.
+    NoRoute,
+    /// Only other methods match: 405.
+    OtherMethods(Vec<&'s Method>),
+    /// Charge it and send it on its way.
+    Proceed(Proceed<'s>),
+}
+
+/// The way of a request and its price.
+#[derive(Debug)]
+pub struct Proceed<'s> {
+    /// Its route.
+    pub route: &'s Route,
+    /// The pattern that matched.
+    pub pattern: Option<&'s Pattern>,
+    /// Rates that are enforced, narrow before broad.
+    pub charges: SmallVec<[Charge<'s>; 4]>,
+    /// The window behind each of `charges`.
+    pub windows: SmallVec<[&'s Window; 4]>,
+    /// Concurrency limits.
+    pub slots: SmallVec<[SlotCharge; 1]>,
+    /// Rates that only watch.
+    pub shadow: SmallVec<[Charge<'s>; 1]>,
+    /// Whether nothing counts it.
+    pub exempt: bool,
+}
+
+/// Decides where a request goes and what it is charged.
+#[must_use]
+pub fn plan<'s>(policy: &'s Policy, facts: &Facts<'_>, identity: &Identity<'_>) -> Plan<'s> {
+    let unrouted = Subject { facts, identity, route: None };
+    if policy.blocked.iter().any(|rule| rule.matches(&unrouted)) {
+        return Plan::Blocked;
+    }
+    let (route, pattern) = match policy.routes.find(facts) {
+        Found::Route(route, pattern) => (route, pattern),
+        Found::OtherMethods(methods) => return Plan::OtherMethods(methods),
+        Found::Nothing => return Plan::NoRoute,
+    };
+    let mut proceed = Proceed {
+        route,
+        pattern,
+        charges: SmallVec::new(),
+        windows: SmallVec::new(),
+        slots: SmallVec::new(),
+        shadow: SmallVec::new(),
+        exempt: identity.client.is_some_and(|(_, client)| client.exempt)
+            || policy.exempt.iter().any(|rule| rule.matches(&unrouted)),
+    };
+    if !proceed.exempt {
+        let subject = Subject { route: Some(route.id), ..unrouted };
+        for limit in &policy.limits {
+            if limit.applies(&subject) {
+                limit.charge(&subject, route, &mut proceed);
+            }
+        }
+    }
+    Plan::Proceed(proceed)
+}
+
+impl Limit {
+    /// Whether this limit counts the request.
+    #[must_use]
+    pub fn applies(&self, subject: &Subject<'_>) -> bool {
+        self.matcher.matches(subject) && !self.unless.as_ref().is_some_and(|unless| unless.matches(subject))
+    }
+
+    fn charge<'s>(&'s self, subject: &Subject<'_>, route: &Route, proceed: &mut Proceed<'s>) {
+        let Some(key) = self.key(subject, route) else { return };
+        match &self.amount {
+            Amount::Concurrency(max) => {
+                proceed.slots.push(SlotCharge { key, max: *max, limit: self.id, shadow: self.shadow });
+            }
+            Amount::Rate { .. } => {
+                let cost = self.cost.unwrap_or(route.cost);
+                for (ordinal, window) in (0_u8..).zip(self.windows(subject.identity)) {
+                    let key = key.window(ordinal);
+                    let charge = Charge { key, quota: &window.quota, cost, limit: self.id, window: ordinal };
+                    if self.shadow {
+                        proceed.shadow.push(charge);
+                    } else {
+                        proceed.charges.push(charge);
+                        proceed.windows.push(window);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The windows that hold for somebody: the client's own, or the tier's.
+    #[must_use]
+    pub fn windows(&self, identity: &Identity<'_>) -> &[Window] {
+        let Amount::Rate { by_tier, by_client } = &self.amount else { return &[] };
+        let own = identity.client.filter(|_| !by_client.is_empty()).and_then(|(id, _)| by_client.get(&id));
+        own.or_else(|| by_tier.get(usize::from(identity.tier.0))).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The counter's key; `None` if a part is missing and the limit so doesn't apply.
+    #[must_use]
+    pub fn key(&self, subject: &Subject<'_>, route: &Route) -> Option<Key> {
+        if let Some(key) = self.constant_key {
+            return Some(key);
+        }
+        let mut key = self.key_start.clone();
+        for part in &self.per {
+            if !part.push(subject, route, &mut key) {
+                match self.missing {
+                    Missing::Skip => return None,
+                    Missing::Shared => key.push(kind::MISSING, &[]),
+                }
+            }
+        }
+        Some(key.finish())
+    }
+}
+
+impl KeyPart {
+    /// How many callers share a counter: greater is broader. Charges go narrow before broad.
+    #[must_use]
+    pub fn breadth(&self) -> u8 {
+        match self {
+            Self::Ip | Self::Client | Self::ApiKey | Self::User | Self::Header(_) | Self::Query(_) | Self::Cookie(_) => 0,
+            Self::Tenant => 1,
+            Self::Route | Self::Endpoint => 2,
+            Self::Tier => 3,
+        }
+    }
+
+    /// Adds the request's value to a key; `false` if it has none.
+    fn push(&self, subject: &Subject<'_>, route: &Route, key: &mut KeyParts) -> bool {
+        let Subject { facts, identity, .. } = subject;
+        match self {
+            Self::Client => push_client(identity, key),
+            Self::ApiKey => {
+                let Some(digest) = &identity.key else { return false };
+                key.push(kind::API_KEY, digest.as_bytes());
+            }
+            Self::User => {
+                let Some(user) = identity.user else { return false };
+                key.push(kind::USER, user.as_bytes());
+            }
+            Self::Tenant => {
+                let Some(tenant) = identity.client.and_then(|(_, client)| client.tenant.as_ref()) else { return false };
+                key.push(kind::TENANT, tenant.as_bytes());
+            }
+            Self::Tier => key.push(kind::TIER, identity.tier_name.as_bytes()),
+            Self::Ip => push_network(identity, key),
+            Self::Route => key.push(kind::ROUTE, route.name.as_bytes()),
+            Self::Endpoint => {
+                key.push(kind::METHOD, facts.method.as_str().as_bytes());
+                key.push(kind::ROUTE, route.name.as_bytes());
+            }
+            Self::Header(name) => {
+                return push_all(kind::HEADER, facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()), key);
+            }
+            Self::Query(name) => return push_all(kind::QUERY, query_values(facts.query, name), key),
+            Self::Cookie(name) => return push_all(kind::COOKIE, cookie_values(facts.headers, name), key),
+        }
+        true
+    }
+}
+
+fn push_client(identity: &Identity<'_>, key: &mut KeyParts) {
+    match (identity.known_by, identity.client, identity.user) {
+        (Part::ApiKey | Part::User, Some((_, client)), _) => key.push(kind::CLIENT, client.id.as_bytes()),
+        (Part::User, None, Some(user)) => key.push(kind::USER, user.as_bytes()),
+        _ => push_network(identity, key),
+    }
+}
+
+fn push_network(identity: &Identity<'_>, key: &mut KeyParts) {
+    match identity.network.address {
+        IpAddr::V4(v4) => key.push(kind::IPV4, &v4.octets()),
+        IpAddr::V6(v6) => key.push(kind::IPV6, &v6.octets()),
+    }
+}
+
+/// An empty value is no value.
+fn push_all<V: AsRef<[u8]>>(kind: u8, values: impl Iterator<Item = V>, key: &mut KeyParts) -> bool {
+    let mut any = false;
+    for value in values.filter(|value| !value.as_ref().is_empty()) {
+        key.push(kind, value.as_ref());
+        any = true;
+    }
+    any
+}
+
+/// Whether every request of these parts has the same key, and that key.
+#[must_use]
+pub fn constant_key(hasher: &KeyHasher, limit: &str, per: &[KeyPart]) -> Option<Key> {
+    per.is_empty().then(|| hasher.start(limit).finish())
+}
+
+/// Tags of key parts: the same bytes as a user and as a client are two keys.
+mod kind {
+    pub(super) const MISSING: u8 = 1;
+    pub(super) const CLIENT: u8 = 2;
+    pub(super) const API_KEY: u8 = 3;
+    pub(super) const USER: u8 = 4;
+    pub(super) const TENANT: u8 = 5;
+    pub(super) const TIER: u8 = 6;
+    pub(super) const IPV4: u8 = 7;
+    pub(super) const IPV6: u8 = 8;
+    pub(super) const ROUTE: u8 = 9;
+    pub(super) const METHOD: u8 = 10;
+    pub(super) const HEADER: u8 = 11;
+    pub(super) const QUERY: u8 = 12;
+    pub(super) const COOKIE: u8 = 13;
+}
