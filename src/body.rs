@@ -100,11 +100,30 @@ fn classify(error: &hyper::Error) -> RequestBodyError {
     }
 }
 
-/// A response's body: bytes at hand, or a stream `S`. `G` is dropped when the body is.
+/// How a response's body ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// To the last byte.
+    Complete,
+    /// Its source failed.
+    Failed,
+    /// The client left before.
+    Aborted,
+}
+
+/// Travels with a body, is told how it ended, and is dropped then.
+pub trait EndOfBody {
+    /// Called exactly once, just before the drop.
+    fn ended(&mut self, end: End);
+}
+
+/// A response's body: bytes at hand, or a stream `S`. Dropping it, which hyper does at its end or when the client has
+/// left, ends the guard `G`.
 #[derive(Debug)]
-pub struct Body<S, G> {
+pub struct Body<S: http_body::Body, G: EndOfBody> {
     source: Source<S>,
-    _guard: G,
+    failed: bool,
+    guard: G,
 }
 
 #[derive(Debug)]
@@ -113,39 +132,48 @@ enum Source<S> {
     Stream(S),
 }
 
-impl<S, G> Body<S, G> {
+impl<S: http_body::Body, G: EndOfBody> Body<S, G> {
     /// Bytes at hand; may be empty.
     pub fn full(bytes: Bytes, guard: G) -> Self {
-        Self { source: Source::Full(bytes), _guard: guard }
+        Self { source: Source::Full(bytes), failed: false, guard }
     }
 
     /// A stream.
     pub fn stream(stream: S, guard: G) -> Self {
-        Self { source: Source::Stream(stream), _guard: guard }
+        Self { source: Source::Stream(stream), failed: false, guard }
+    }
+
+    fn at_end(&self) -> bool {
+        match &self.source {
+            Source::Full(bytes) => bytes.is_empty(),
+            Source::Stream(stream) => stream.is_end_stream(),
+        }
     }
 }
 
 impl<S, G> http_body::Body for Body<S, G>
 where
     S: http_body::Body<Data = Bytes> + Unpin,
-    G: Unpin,
+    G: EndOfBody + Unpin,
 {
     type Data = Bytes;
     type Error = S::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, S::Error>>> {
-        match &mut self.get_mut().source {
+        let this = self.get_mut();
+        match &mut this.source {
             Source::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Source::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Source::Stream(stream) => Pin::new(stream).poll_frame(cx),
+            Source::Stream(stream) => {
+                let frame = ready!(Pin::new(stream).poll_frame(cx));
+                this.failed |= matches!(frame, Some(Err(_)));
+                Poll::Ready(frame)
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Full(bytes) => bytes.is_empty(),
-            Source::Stream(stream) => stream.is_end_stream(),
-        }
+        self.at_end()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -153,5 +181,16 @@ where
             Source::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
             Source::Stream(stream) => stream.size_hint(),
         }
+    }
+}
+
+impl<S: http_body::Body, G: EndOfBody> Drop for Body<S, G> {
+    fn drop(&mut self) {
+        let end = match (self.failed, self.at_end()) {
+            (true, _) => End::Failed,
+            (false, true) => End::Complete,
+            (false, false) => End::Aborted,
+        };
+        self.guard.ended(end);
     }
 }

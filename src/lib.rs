@@ -1,13 +1,23 @@
 //! tollgate: a reverse-proxy gateway with exact rate limiting built in.
 
 pub mod body;
+pub mod cli;
 pub mod clock;
+pub mod admin;
 pub mod admission;
+pub mod app;
+pub mod compile;
 pub mod config;
 pub mod identity;
 pub mod headers;
 pub mod limit;
 pub mod policy;
+pub mod proxy;
 pub mod request;
+pub mod respond;
+pub mod server;
+pub mod snapshot;
 pub mod store;
+pub mod telemetry;
 pub mod units;
+pub mod upstream;

@@ -45,6 +45,14 @@ impl Deadline {
         });
     }
 
+    /// Starts the countdown unless it is running.
+    pub fn arm_if_idle(&self, after: Duration) {
+        let idle = with_table(|table| table.slots.get(self.slot).is_some_and(|slot| slot.due_ms == NEVER));
+        if idle {
+            self.arm(after);
+        }
+    }
+
     /// Stops the countdown.
     pub fn disarm(&self) {
         with_table(|table| {

@@ -21,7 +21,7 @@ pub enum Family {
 }
 
 /// What is reported: one window of one limit.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Numbers<'w> {
     /// Cells at once from idle.
     pub limit: u64,
@@ -36,7 +36,7 @@ pub struct Numbers<'w> {
     /// Its name, with quotes.
     pub policy_name: &'w str,
     /// Now, in seconds since 1970; asked only where a field wants it.
-    pub unix_now: fn() -> u64,
+    pub unix_now: &'w dyn Fn() -> u64,
 }
 
 /// Adds the fields.
@@ -104,7 +104,7 @@ mod tests {
             retry_after,
             policy: &policy,
             policy_name: "\"plan\"",
-            unix_now: || 1_000_000,
+            unix_now: &|| 1_000_000,
         };
         add_rate_limit(&mut headers, families, &numbers);
         let mut lines: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();

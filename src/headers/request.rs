@@ -288,7 +288,6 @@ const MAX_HOPS: usize = 10;
 mod tests {
     use super::*;
     use crate::request::{ConnInfo, PathRules};
-    use std::cell::Cell;
 
     fn head(request: http::request::Builder, via_trusted_proxy: bool) -> String {
         let (parts, ()) = request.body(()).unwrap().into_parts();
@@ -296,7 +295,7 @@ mod tests {
             peer: "203.0.113.9:5000".parse().unwrap(),
             listener: "t".into(),
             scheme: "http",
-            fragment_seen: Cell::new(false),
+            progress: crate::request::Progress::default(),
         };
         let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
         let facts = Facts::read(&parts, &conn, &rules).unwrap();

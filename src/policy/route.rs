@@ -1,6 +1,5 @@
 //! Which route a request takes: the most specific pattern wins, the file's order breaks ties.
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -141,6 +140,12 @@ impl Routes {
         self.list.iter()
     }
 
+    /// The name of a route.
+    #[must_use]
+    pub fn named(&self, id: RouteId) -> Option<&str> {
+        self.list.get(usize::from(id.0)).map(|route| &*route.name)
+    }
+
     /// The route of a request.
     #[must_use]
     pub fn find(&self, facts: &Facts<'_>) -> Found<'_> {
@@ -215,6 +220,6 @@ mod tests {
         assert_eq!(strip("/v1/a", "/v1"), Some("/a"));
         assert_eq!(strip("/v1", "/v1/"), Some("/"));
         assert_eq!(strip("/v10/a", "/v1"), None);
-        assert_eq!(HostPattern::parse("a.com").map(|h| h.specificity()).cmp(&None), Ordering::Greater);
+        assert_eq!(HostPattern::parse("a.com").map(|h| h.specificity()).cmp(&None), std::cmp::Ordering::Greater);
     }
 }

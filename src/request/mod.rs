@@ -28,8 +28,35 @@ pub struct ConnInfo {
     pub listener: Arc<str>,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// Set when the bytes of the head being read show what the parser drops: a fragment in the request target.
+    /// What its requests are up to.
+    pub progress: Progress,
+}
+
+/// What the requests of a connection are up to: told by the proxy, watched by the connection's timeouts.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Requests whose response is not out yet.
+    pub in_flight: Cell<u32>,
+    /// Requests ever begun.
+    pub begun: Cell<u64>,
+    /// The first bytes of a head have come, the last have not.
+    pub reading_head: Cell<bool>,
+    /// The head being read shows what the parser drops: a fragment in the request target.
     pub fragment_seen: Cell<bool>,
+}
+
+impl Progress {
+    /// A head is complete.
+    pub fn begin(&self) {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.begun.set(self.begun.get() + 1);
+        self.reading_head.set(false);
+    }
+
+    /// A response is out, or will never be.
+    pub fn end(&self) {
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+    }
 }
 
 /// One request as the rest of the gateway sees it. Borrows from the request's head.
@@ -97,7 +124,7 @@ impl<'r> Facts<'r> {
     /// # Errors
     /// [`Fault`] when the request must not be routed or forwarded at all.
     pub fn read(parts: &'r Parts, conn: &'r ConnInfo, rules: &PathRules) -> Result<Self, Fault> {
-        if conn.fragment_seen.take() {
+        if conn.progress.fragment_seen.take() {
             return Err(Fault::Fragment);
         }
         if parts.method == Method::CONNECT || parts.method == Method::TRACE {

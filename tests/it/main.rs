@@ -11,9 +11,11 @@
 )]
 
 mod cli;
+mod floods;
 mod forwarding;
 mod harness;
 mod lifecycle;
+mod logs;
 mod smuggling;
 mod spoofing;
 mod standards;

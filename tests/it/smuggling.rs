@@ -4,7 +4,7 @@
 //! body of another one; it must never arrive as a request of its own. Attacks over HTTP/2 are rows of
 //! `standards::h2_requests`, malformed chunks and lengths of `standards::refused_requests`.
 
-use crate::harness::{Client, Gateway, Origin, Reply, Seen, Table, crlf, exchange, fits, hashed, reached, together};
+use crate::harness::{Client, Gateway, Origin, Reply, Seen, Table, crlf, fits, hashed, reached, together};
 
 const HIDDEN: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -51,7 +51,10 @@ fn length_and_coding_together_smuggle_nothing() {
     let ending = format!("0\r\n\r\n{HIDDEN}");
     let chunk = format!("{:x}\r\n{HIDDEN}\r\n0\r\n\r\n", HIDDEN.len());
     for (name, length, body) in [("CL.TE", ending.len(), &ending), ("TE.CL", 4, &chunk), ("TE.CL of 0", 0, &chunk)] {
-        for fields in [format!("Content-Length: {length}\r\nTransfer-Encoding: chunked"), format!("Transfer-Encoding: chunked\r\nContent-Length: {length}")] {
+        for fields in [
+            format!("Content-Length: {length}\r\nTransfer-Encoding: chunked"),
+            format!("Transfer-Encoding: chunked\r\nContent-Length: {length}"),
+        ] {
             let request = format!("POST /te HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{body}");
             attack(&mut table, &gateway, &origin, name, request.as_bytes());
         }
@@ -59,6 +62,7 @@ fn length_and_coding_together_smuggle_nothing() {
 }
 
 /// SM-3, named: ways to write `Transfer-Encoding: chunked` that one side reads and the other does not.
+#[rustfmt::skip]
 const HIDING_PLACES: &[&[u8]] = &[
     b"Transfer-Encoding : chunked",
     b"Transfer-Encoding:\tchunked",
@@ -107,7 +111,12 @@ fn no_spelling_of_transfer_encoding_smuggles() {
     let mut table = Table::new("TE.TE");
     let mut lines: Vec<Vec<u8>> = HIDING_PLACES.iter().map(|line| line.to_vec()).collect();
     for byte in (0x01..=0x1f).chain(0x7f..=0xff_u8) {
-        for (before, after) in [("", "Transfer-Encoding: chunked"), ("Transfer-Encoding", ": chunked"), ("Transfer-Encoding: ", "chunked"), ("Transfer-Encoding: chunked", "")] {
+        for (before, after) in [
+            ("", "Transfer-Encoding: chunked"),
+            ("Transfer-Encoding", ": chunked"),
+            ("Transfer-Encoding: ", "chunked"),
+            ("Transfer-Encoding: chunked", ""),
+        ] {
             lines.push([before.as_bytes(), &[byte], after.as_bytes()].concat());
         }
     }
@@ -126,8 +135,23 @@ fn no_spelling_of_content_length_smuggles() {
     let gateway = Gateway::before(&origin, "");
     let mut table = Table::new("CL.CL");
     let lines = [
-        "Content-Length : 35", "Content-Length\u{b}: 35", "Content-Length: 35\nContent-Length: 0", "Content-Length: 0\nContent-Length: 35", "Content_Length: 35", "Content-Length: 3\n 5", "Content-Length: 35\0", "\0Content-Length: 35", "Content-Length: 0035",
-        "Content-Length: +35", "Content-Length: 35, 35", "Content-Length: 35,", "Content-Length:\nContent-Length: 35", "Content-Length", ": 35", "Content-Length: \u{a0}35", "Connection: content-length\nContent-Length: 35",
+        "Content-Length : 35",
+        "Content-Length\u{b}: 35",
+        "Content-Length: 35\nContent-Length: 0",
+        "Content-Length: 0\nContent-Length: 35",
+        "Content_Length: 35",
+        "Content-Length: 3\n 5",
+        "Content-Length: 35\0",
+        "\0Content-Length: 35",
+        "Content-Length: 0035",
+        "Content-Length: +35",
+        "Content-Length: 35, 35",
+        "Content-Length: 35,",
+        "Content-Length:\nContent-Length: 35",
+        "Content-Length",
+        ": 35",
+        "Content-Length: \u{a0}35",
+        "Connection: content-length\nContent-Length: 35",
     ];
     for line in lines {
         let request = format!("POST /te HTTP/1.1\nHost: a\n{line}\n\n{}", HIDDEN.replace("\r\n", "\n"));
@@ -164,8 +188,15 @@ routes:
         ("TE", "Transfer-Encoding: chunked".to_owned(), chunked.as_str()),
     ];
     for (path, extra, status) in [
-        ("/limited", "", "429"), ("/blocked", "", "403"), ("/key", "X-API-Key: unknown\r\n", "401"), ("/nowhere", "", "404"),
-        ("/fixed", "", "200"), ("/small", "", "413"), ("/get", "", "405"), ("/a%zz", "", "400"), ("/get", "Expect: x\r\n", "417|405"),
+        ("/limited", "", "429"),
+        ("/blocked", "", "403"),
+        ("/key", "X-API-Key: unknown\r\n", "401"),
+        ("/nowhere", "", "404"),
+        ("/fixed", "", "200"),
+        ("/small", "", "413"),
+        ("/get", "", "405"),
+        ("/a%zz", "", "400"),
+        ("/get", "Expect: x\r\n", "417|405"),
     ] {
         for (framing, field, body) in &framings {
             for parts in [vec![0], vec![0, 1]] {
@@ -206,7 +237,10 @@ fn a_request_behind_an_upgrade_is_a_request_of_its_own_and_counted() {
     let upgrade = "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\n";
     client.send(format!("{upgrade}GET /2 HTTP/1.1\r\nHost: a\r\n\r\nGET /3 HTTP/1.1\r\nHost: a\r\n\r\n"));
     let outcomes = [(); 3].map(|()| client.receive().outcome());
-    assert!(outcomes[0] == "200" && fits("200|closed|reset", &outcomes[1]) && fits("429|closed|reset", &outcomes[2]), "{outcomes:?}");
+    assert!(
+        outcomes[0] == "200" && fits("200|closed|reset", &outcomes[1]) && fits("429|closed|reset", &outcomes[2]),
+        "{outcomes:?}"
+    );
     assert!(origin.seen().len() <= 2, "{:?}", origin.lines());
 }
 

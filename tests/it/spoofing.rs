@@ -15,10 +15,27 @@ fn ask(addr: SocketAddr, target: &str, fields: &str) -> String {
 #[test]
 fn forged_addresses_do_not_change_the_client() {
     let names = [
-        "X-Forwarded-For", "X-Real-IP", "X-Client-IP", "Client-IP", "True-Client-IP", "CF-Connecting-IP", "X-Originating-IP", "X-Remote-IP", "X-Remote-Addr", "X-Cluster-Client-IP", "Fastly-Client-IP", "X_Forwarded_For", "X-Forwarded_For", "X.Forwarded.For",
+        "X-Forwarded-For",
+        "X-Real-IP",
+        "X-Client-IP",
+        "Client-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "X-Originating-IP",
+        "X-Remote-IP",
+        "X-Remote-Addr",
+        "X-Cluster-Client-IP",
+        "Fastly-Client-IP",
+        "X_Forwarded_For",
+        "X-Forwarded_For",
+        "X.Forwarded.For",
     ];
     let mut rows: Vec<String> = names.iter().map(|name| format!("{name}: 198.51.100.IP\n")).collect();
-    rows.extend(["Forwarded: for=198.51.100.IP\n".into(), "X-Forwarded-For: 127.0.0.1, 198.51.100.IP\nX-Forwarded-For: 198.51.101.IP\n".into(), "Connection: X-Forwarded-For\nX-Forwarded-For: 198.51.100.IP\n".into()]);
+    rows.extend([
+        "Forwarded: for=198.51.100.IP\n".into(),
+        "X-Forwarded-For: 127.0.0.1, 198.51.100.IP\nX-Forwarded-For: 198.51.101.IP\n".into(),
+        "Connection: X-Forwarded-For\nX-Forwarded-For: 198.51.100.IP\n".into(),
+    ]);
     let mut table = Table::new("forged addresses");
     for fields in rows {
         let origin = Origin::ok();
@@ -49,6 +66,7 @@ fn a_victims_quota_cannot_be_spent_by_naming_its_address() {
 }
 
 /// Targets that all mean `/login`, or nothing at all.
+#[rustfmt::skip]
 const LOGINS: &[&str] = &[
     "/login", "/login/", "//login", "///login//", "/./login", "/x/../login", "/login/.", "/login/x/..", "/../login", "/%6cogin", "/%6Cogin", "/LOGIN", "/Login", "/%4cogin", "/login;jsessionid=1", "/login;", "/;a/login", "/login?x", "/login?", "/login?a=/x",
     "/login%20", "/login%00", "/login%0a", "/login%2f", "/login%2F", "/login%2e", "/login/%2e", "/%2e/login", "/%2e%2e/login", "/x/%2e%2e/login", "/x%2f..%2flogin", "/login%23", "/login%3Fx", "/login#x", "\\login", "/\\login", "/login\\", "/x/..\\login",
@@ -96,7 +114,9 @@ fn methods_do_not_escape_a_limit_on_the_path() {
         .iter()
         .map(|method| {
             let mut client = gateway.client();
-            client.send(crlf(&format!("{method} /login HTTP/1.1\nHost: a\nContent-Length: 0\nX-HTTP-Method-Override: GET\nX-Method-Override: GET\n\n")));
+            client.send(crlf(&format!(
+                "{method} /login HTTP/1.1\nHost: a\nContent-Length: 0\nX-HTTP-Method-Override: GET\nX-Method-Override: GET\n\n"
+            )));
             client.receive_to(method).outcome()
         })
         .collect();
@@ -107,7 +127,8 @@ fn methods_do_not_escape_a_limit_on_the_path() {
 #[test]
 fn a_limit_on_post_is_not_escaped_by_overriding_the_method() {
     let origin = Origin::ok();
-    let gateway = Gateway::before(&origin, "limits: [{ name: one, match: { path: /login, methods: [POST] }, per: ip, rate: 1/hour }]");
+    let gateway =
+        Gateway::before(&origin, "limits: [{ name: one, match: { path: /login, methods: [POST] }, per: ip, rate: 1/hour }]");
     let post = "POST /login?_method=GET HTTP/1.1\nHost: a\nX-HTTP-Method-Override: GET\nContent-Length: 0\n\n";
     assert_eq!(exchange(gateway.addr(), crlf(post)).outcome(), "200");
     assert_eq!(exchange(gateway.addr(), crlf(post)).outcome(), "429");
@@ -157,7 +178,8 @@ fn no_key_an_empty_key_and_unknown_keys_are_one_anonymous_client_per_address() {
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, &keys("anonymous"));
     let variants = ["", "X-API-Key:\n", "X-API-Key: r1\n", "X-API-Key: r2\n", "X-API-Key: \u{b}\n", "X_API_Key: k1\n"];
-    let outcomes: Vec<String> = variants.iter().map(|fields| ask(gateway.addr(), "/", fields)).filter(|outcome| outcome != "400").collect();
+    let outcomes: Vec<String> =
+        variants.iter().map(|fields| ask(gateway.addr(), "/", fields)).filter(|outcome| outcome != "400").collect();
     assert_eq!(outcomes, ["200"; 5]);
     for fields in ["", "X-API-Key:\n", "X-API-Key: r3\n"] {
         assert_eq!(ask(gateway.addr(), "/", fields), "429", "{fields:?}");
@@ -173,7 +195,8 @@ fn no_key_an_empty_key_and_unknown_keys_are_one_anonymous_client_per_address() {
 fn rotating_inside_an_ipv6_prefix_gains_nothing() {
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, "trusted_proxies: loopback\nlimits: [{ name: five, per: ip, rate: 5/hour }]");
-    let outcomes: Vec<String> = (1..=7).map(|i| ask(gateway.addr(), "/", &format!("X-Forwarded-For: 2001:db8:1:2:{i}::{i}\n"))).collect();
+    let outcomes: Vec<String> =
+        (1..=7).map(|i| ask(gateway.addr(), "/", &format!("X-Forwarded-For: 2001:db8:1:2:{i}::{i}\n"))).collect();
     assert_eq!(outcomes, ["200", "200", "200", "200", "200", "429", "429"]);
     assert_eq!(ask(gateway.addr(), "/", "X-Forwarded-For: 2001:db8:1:3::1\n"), "200");
 }
@@ -184,15 +207,31 @@ fn every_spelling_of_a_host_that_reaches_its_route_meets_its_limit() {
     let config = "limits: [{ name: five, match: { hosts: api.test }, per: ip, rate: 5/hour }]\nroutes: [{ name: api, match: { hosts: api.test }, upstream: origin }]";
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, config);
-    let host = |target: &str, host: &str| exchange(gateway.addr(), crlf(&format!("GET {target} HTTP/1.1\nHost: {host}\n\n"))).outcome();
+    let host =
+        |target: &str, host: &str| exchange(gateway.addr(), crlf(&format!("GET {target} HTTP/1.1\nHost: {host}\n\n"))).outcome();
     for _ in 0..5 {
         assert_eq!(host("/", "api.test"), "200");
     }
     let mut table = Table::new("spellings of a host");
-    for spelling in ["API.TEST", "api.test.", "api.test:80", "api.test:080", "api.test:", "Api.Test.:80", "api.test:8080", "api.test..", "api%2etest"] {
+    for spelling in [
+        "API.TEST",
+        "api.test.",
+        "api.test:80",
+        "api.test:080",
+        "api.test:",
+        "Api.Test.:80",
+        "api.test:8080",
+        "api.test..",
+        "api%2etest",
+    ] {
         table.outcome(spelling, "429|400|404", &host("/", spelling));
     }
-    for (target, name) in [("http://api.test/", "api.test"), ("http://API.test:80/", "api.test"), ("http://api.test/", "other.test"), ("http://other.test/", "api.test")] {
+    for (target, name) in [
+        ("http://api.test/", "api.test"),
+        ("http://API.test:80/", "api.test"),
+        ("http://api.test/", "other.test"),
+        ("http://other.test/", "api.test"),
+    ] {
         table.outcome(target, "429|400|404", &host(target, name));
     }
     let fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "API.test.")];
@@ -222,7 +261,9 @@ fn two_hundred_streams_at_once_admit_exactly_the_quota() {
         let gateway = Gateway::before(&origin, &PARALLEL.replace("ALGORITHM", algorithm));
         let statuses = together(4, |_| {
             let mut client = H2::connect(gateway.addr());
-            let streams: Vec<u32> = (0..50).map(|_| client.request(&[(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")], None)).collect();
+            let streams: Vec<u32> = (0..50)
+                .map(|_| client.request(&[(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")], None))
+                .collect();
             streams.into_iter().map(|stream| client.receive(stream).status()).collect::<Vec<_>>()
         });
         let admitted = statuses.concat().iter().filter(|status| **status == 200).count();
@@ -272,7 +313,8 @@ fn of_several_windows_a_refusal_by_the_short_one_costs_nothing_in_the_long_one()
 /// BP-12: what is exempt cannot be claimed.
 #[test]
 fn exemptions_cannot_be_claimed() {
-    let config = "trusted_proxies: []\nexempt: [{ path: /healthz }, { ip: 10.0.0.0/8 }]\nlimits: [{ name: five, per: ip, rate: 5/hour }]";
+    let config =
+        "trusted_proxies: []\nexempt: [{ path: /healthz }, { ip: 10.0.0.0/8 }]\nlimits: [{ name: five, per: ip, rate: 5/hour }]";
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, config);
     for _ in 0..10 {
@@ -282,10 +324,31 @@ fn exemptions_cannot_be_claimed() {
         assert_eq!(ask(gateway.addr(), "/api", ""), "200");
     }
     let mut table = Table::new("claimed exemptions");
-    for target in ["/healthz/../api", "/healthz/..%2fapi", "/healthz%2f..%2fapi", "/healthz/%2e%2e/api", "/healthz/../../api", "/healthz/x", "/healthz;/../api", "/HEALTHZ/../api", "/api?/healthz", "/api#/healthz", "//a/healthz", "/healthz%00", "http://a/healthz/../api"] {
+    for target in [
+        "/healthz/../api",
+        "/healthz/..%2fapi",
+        "/healthz%2f..%2fapi",
+        "/healthz/%2e%2e/api",
+        "/healthz/../../api",
+        "/healthz/x",
+        "/healthz;/../api",
+        "/HEALTHZ/../api",
+        "/api?/healthz",
+        "/api#/healthz",
+        "//a/healthz",
+        "/healthz%00",
+        "http://a/healthz/../api",
+    ] {
         table.outcome(target, "429|400", &ask(gateway.addr(), target, ""));
     }
-    for fields in ["X-Forwarded-For: 10.0.0.1\n", "X-Real-IP: 10.0.0.1\n", "Forwarded: for=10.0.0.1\n", "X-Forwarded-For: 127.0.0.1\n", "X-Original-URL: /healthz\n", "X-Rewrite-URL: /healthz\n"] {
+    for fields in [
+        "X-Forwarded-For: 10.0.0.1\n",
+        "X-Real-IP: 10.0.0.1\n",
+        "Forwarded: for=10.0.0.1\n",
+        "X-Forwarded-For: 127.0.0.1\n",
+        "X-Original-URL: /healthz\n",
+        "X-Rewrite-URL: /healthz\n",
+    ] {
         table.outcome(fields, "429|400", &ask(gateway.addr(), "/api", fields));
     }
 }

@@ -30,8 +30,10 @@ fn request_bodies_arrive_whole_in_either_framing() {
     let mut table = Table::new("request bodies");
     for length in [0, 1, 100, 8_191, 8_192, 65_536, 1_000_000] {
         let body = pattern(length);
-        let plain = [format!("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").into_bytes(), body.clone()].concat();
-        let chunked = [b"PUT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(), chunks(&body, 1_000)].concat();
+        let plain =
+            [format!("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").into_bytes(), body.clone()].concat();
+        let chunked =
+            [b"PUT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(), chunks(&body, 1_000)].concat();
         for (framing, request) in [("length", plain), ("chunked", chunked)] {
             origin.forget();
             let outcome = exchange(gateway.addr(), request).outcome();
@@ -44,7 +46,8 @@ fn request_bodies_arrive_whole_in_either_framing() {
 #[test]
 fn response_bodies_arrive_whole_in_either_framing() {
     let origin = Origin::new(|call| {
-        let (framing, length) = call.target().trim_start_matches('/').split_once('/').map(|(f, l)| (f.to_owned(), l.parse().unwrap())).unwrap();
+        let (framing, length) =
+            call.target().trim_start_matches('/').split_once('/').map(|(f, l)| (f.to_owned(), l.parse().unwrap())).unwrap();
         let body = pattern(length);
         let answer = match framing.as_str() {
             "length" => [format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes(), body].concat(),
@@ -63,10 +66,16 @@ fn response_bodies_arrive_whole_in_either_framing() {
             let expected = pattern(length);
             let response = h1.get(&target).response();
             let right = response.status == 200 && !response.cut && response.body == expected;
-            table.row(&target, if right { String::new() } else { format!("HTTP/1: {} bytes, cut {}", response.body.len(), response.cut) });
+            table.row(
+                &target,
+                if right { String::new() } else { format!("HTTP/1: {} bytes, cut {}", response.body.len(), response.cut) },
+            );
             let reply = h2.get(&target);
             let right = reply.outcome() == "200" && reply.body == expected;
-            table.row(&target, if right { String::new() } else { format!("HTTP/2: {} with {} bytes", reply.outcome(), reply.body.len()) });
+            table.row(
+                &target,
+                if right { String::new() } else { format!("HTTP/2: {} with {} bytes", reply.outcome(), reply.body.len()) },
+            );
         }
     }
 }
@@ -113,7 +122,8 @@ fn a_client_that_does_not_read_holds_the_upstream_back_and_costs_no_memory() {
         }
         Next::Close
     });
-    let gateway = Gateway::before(&origin, "listeners: [{ name: public, address: '127.0.0.1:0', timeouts: { write_idle: 60s } }]");
+    let gateway =
+        Gateway::before(&origin, "listeners: [{ name: public, address: '127.0.0.1:0', timeouts: { write_idle: 60s } }]");
     gateway.get("/warm-up");
     for over_h2 in [false, true] {
         sent.store(0, Ordering::Relaxed);
@@ -171,7 +181,9 @@ fn an_upstream_that_does_not_read_holds_the_client_back_and_costs_no_memory() {
 
 #[test]
 fn trailers_pass_in_both_directions() {
-    let origin = Origin::answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-More\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\nX-More: a\r\nX-More: b\r\nConnection: x\r\n\r\n");
+    let origin = Origin::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-More\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\nX-More: a\r\nX-More: b\r\nConnection: x\r\n\r\n",
+    );
     let gateway = Gateway::before(&origin, "");
     let response = exchange(gateway.addr(), crlf("POST /x HTTP/1.1\nHost: a\nTE: trailers\nConnection: TE\nTransfer-Encoding: chunked\nTrailer: X-Up\n\n1\nz\n0\nX-Up: 7\nX-Up: 8\n\n")).response();
     let seen = origin.wait(1);
@@ -181,7 +193,8 @@ fn trailers_pass_in_both_directions() {
     assert_eq!(crate::harness::fields(&response.trailers, "x-sum"), ["1"]);
     assert!(response.header("x-sum").is_none() && crate::harness::field(&response.trailers, "connection").is_none());
     let mut h2 = H2::connect(gateway.addr());
-    let stream = h2.open(&[(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/x"), ("te", "trailers")], false);
+    let stream =
+        h2.open(&[(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/x"), ("te", "trailers")], false);
     h2.data(stream, b"z", false);
     h2.trailers(stream, &[("x-up", "9")]);
     let reply = h2.receive(stream);

@@ -35,7 +35,8 @@ fn an_upstream_that_never_answers_is_a_504() {
 #[test]
 fn the_routes_patience_overrides_the_upstreams() {
     let origin = Origin::new(|call| call.stall());
-    let gateway = Gateway::before(&origin, "routes: [{ name: r, match: { path: / }, upstream: origin, timeouts: { response: 300ms } }]");
+    let gateway =
+        Gateway::before(&origin, "routes: [{ name: r, match: { path: / }, upstream: origin, timeouts: { response: 300ms } }]");
     assert_eq!(ends_after(QUICK, || gateway.get("/").status), 504);
 }
 
@@ -49,7 +50,8 @@ fn the_whole_exchange_has_a_limit_too() {
         }
         Next::Close
     });
-    let gateway = Gateway::before(&origin, "routes: [{ name: r, match: { path: / }, upstream: origin, timeouts: { total: 300ms } }]");
+    let gateway =
+        Gateway::before(&origin, "routes: [{ name: r, match: { path: / }, upstream: origin, timeouts: { total: 300ms } }]");
     assert_eq!(ends_after(QUICK, || gateway.client().get("/").outcome()), "200 cut");
 }
 
@@ -60,8 +62,10 @@ fn an_upstream_that_cannot_be_reached_is_a_504() {
     socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     socket.listen(0).unwrap();
     let addr = socket.local_addr().unwrap().as_socket().unwrap();
-    let _fillers: Vec<_> = (0..2).map_while(|_| std::net::TcpStream::connect_timeout(&addr, Duration::from_millis(200)).ok()).collect();
-    let gateway = Gateway::start(&format!("upstreams: {{ origin: {{ endpoints: ['http://{addr}'], timeouts: {{ connect: 300ms }} }} }}"));
+    let _fillers: Vec<_> =
+        (0..2).map_while(|_| std::net::TcpStream::connect_timeout(&addr, Duration::from_millis(200)).ok()).collect();
+    let gateway =
+        Gateway::start(&format!("upstreams: {{ origin: {{ endpoints: ['http://{addr}'], timeouts: {{ connect: 300ms }} }} }}"));
     let status = ends_after(QUICK, || gateway.get("/").status);
     assert!([502, 504].contains(&status), "{status}");
     assert_eq!(status, 504, "a timeout while connecting is a timeout");
@@ -139,7 +143,10 @@ fn an_idle_connection_is_closed_after_keep_alive() {
 #[test]
 fn keep_alive_is_longer_than_the_head_when_it_says_so() {
     let origin = Origin::ok();
-    let gateway = Gateway::before(&origin, "listeners: [{ name: public, address: '127.0.0.1:0', timeouts: { header: 200ms, keep_alive: 20s } }]");
+    let gateway = Gateway::before(
+        &origin,
+        "listeners: [{ name: public, address: '127.0.0.1:0', timeouts: { header: 200ms, keep_alive: 20s } }]",
+    );
     let mut client = gateway.client();
     assert_eq!(client.get("/").outcome(), "200");
     let start = Instant::now();

@@ -23,7 +23,6 @@ pub(crate) enum Reply {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    pub(crate) version: String,
     /// In order, names as received.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -234,7 +233,7 @@ impl Client {
                     break;
                 }
                 self.take(size, &mut response.body)?;
-                (self.line()? == "").then_some(())?;
+                self.line()?.is_empty().then_some(())?;
             }
             loop {
                 match self.line()?.split_once(':') {
@@ -292,10 +291,10 @@ fn parse_head(head: &[u8]) -> Option<Response> {
     let text = String::from_utf8_lossy(head).into_owned();
     let mut lines = text.split("\r\n");
     let mut start = lines.next()?.splitn(3, ' ');
-    let version = start.next().filter(|version| version.starts_with("HTTP/1."))?.to_owned();
+    start.next().filter(|version| version.starts_with("HTTP/1."))?;
     let status = start.next()?.parse().ok()?;
     let headers = lines.filter_map(|line| line.split_once(':')).map(|(n, v)| (n.to_owned(), v.trim().to_owned())).collect();
-    Some(Response { status, version, headers, ..Response::default() })
+    Some(Response { status, headers, ..Response::default() })
 }
 
 pub(super) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {

@@ -24,6 +24,7 @@ pub(crate) struct Gateway {
 }
 
 /// What a configuration has unless it says otherwise. `ORIGIN` becomes the address of the test's upstream.
+#[rustfmt::skip]
 const DEFAULTS: &[(&str, &str)] = &[
     ("listeners", "[{ name: public, address: '127.0.0.1:0' }]"),
     ("admin", "{ address: '127.0.0.1:0' }"),
@@ -44,16 +45,26 @@ impl Gateway {
         Self::launch(yaml, origin.addr().to_string())
     }
 
+    /// The same, in a process that may have this many files open.
+    pub(crate) fn before_with_files(origin: &Origin, yaml: &str, files: u32) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), binary()]);
+        let (dir, config) = written(&complete(yaml, &origin.addr().to_string()));
+        Self::run(shell, dir, &config, origin.addr().to_string())
+    }
+
     fn launch(yaml: &str, origin: String) -> Self {
-        let dir = TempDir::new().unwrap();
-        let config = dir.path().join("gateway.yaml");
-        fs::write(&config, complete(yaml, &origin)).unwrap();
+        let (dir, config) = written(&complete(yaml, &origin));
         Self::spawn(dir, &config, origin)
     }
 
     /// Starts with a file that is already in `dir`.
     pub(crate) fn spawn(dir: TempDir, config: &Path, origin: String) -> Self {
-        let mut child = Command::new(binary())
+        Self::run(Command::new(binary()), dir, config, origin)
+    }
+
+    fn run(mut command: Command, dir: TempDir, config: &Path, origin: String) -> Self {
+        let mut child = command
             .args(["run", "--config"])
             .arg(config)
             .stdin(Stdio::null())
@@ -64,7 +75,8 @@ impl Gateway {
         let stderr = collect(child.stderr.take().unwrap());
         let stdout = collect(child.stdout.take().unwrap());
         let mut gateway = Self { child, dir, stderr, stdout, origin };
-        let ready = happens(DEADLINE, || gateway.child.try_wait().unwrap().is_some() || gateway.listening().contains_key("admin"));
+        let ready =
+            happens(DEADLINE, || gateway.child.try_wait().unwrap().is_some() || gateway.listening().contains_key("admin"));
         assert!(ready && gateway.child.try_wait().unwrap().is_none(), "the gateway did not start:\n{}", gateway.log());
         gateway
     }
@@ -128,6 +140,10 @@ impl Gateway {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn config(&self) -> PathBuf {
@@ -194,7 +210,7 @@ impl Drop for Gateway {
 }
 
 /// The binary under test.
-pub(crate) fn binary() -> &'static str {
+fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_tollgate")
 }
 
@@ -219,6 +235,14 @@ fn drain(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
         drop(pipe.read_to_end(&mut all));
         all
     })
+}
+
+/// A directory with this configuration in it.
+fn written(yaml: &str) -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let config = dir.path().join("gateway.yaml");
+    fs::write(&config, yaml).unwrap();
+    (dir, config)
 }
 
 /// `yaml` plus the defaults for the sections it lacks.

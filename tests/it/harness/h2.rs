@@ -106,6 +106,7 @@ impl H2 {
         let stream = TcpStream::connect(addr).unwrap_or_else(|error| panic!("connect {addr}: {error}"));
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
         let (replies, block, frames) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut client = Self { stream, buffer: Vec::new(), next: 1, replies, block, frames, goaway: None, closed: false };
         client.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -190,12 +191,6 @@ impl H2 {
         self.so_far(stream)
     }
 
-    /// Waits until the stream has a response head.
-    pub(crate) fn receive_head(&mut self, stream: u32) -> H2Reply {
-        while self.so_far(stream).status.is_none() && !self.so_far(stream).over() && self.step() {}
-        self.so_far(stream)
-    }
-
     /// Whether the peer ends the connection, reading whatever comes before.
     pub(crate) fn is_closed(&mut self) -> bool {
         while !self.closed && self.step() {}
@@ -255,7 +250,9 @@ impl H2 {
             let mut chunk = [0; 64 << 10];
             match self.stream.read(&mut chunk) {
                 Ok(n) if n > 0 => self.buffer.extend_from_slice(&chunk[..n]),
-                Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => return None,
+                Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                    return None;
+                }
                 _ => {
                     self.closed = true;
                     return None;

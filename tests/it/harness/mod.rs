@@ -18,9 +18,9 @@ mod origin;
 mod table;
 
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
-pub(crate) use gateway::{Gateway, binary, run};
-pub(crate) use h2::{Frame, H2, H2Reply, flag, kind};
-pub(crate) use origin::{Exchange, Next, Origin, Seen};
+pub(crate) use gateway::{Gateway, run};
+pub(crate) use h2::{H2, kind};
+pub(crate) use origin::{Next, Origin, Seen};
 pub(crate) use table::{Sees, Table, fits, reached};
 
 use std::sync::{Arc, Condvar, Mutex};

@@ -174,10 +174,6 @@ impl Exchange {
         self.seen.line.split(' ').next().unwrap_or_default()
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        field(&self.seen.headers, name)
-    }
-
     pub(crate) fn seen(&self) -> Seen {
         self.seen.clone()
     }
@@ -229,13 +225,6 @@ impl Exchange {
         };
         self.ended(ending.clone());
         ending == Ending::Complete
-    }
-
-    /// Reads at most the next bytes of a body without framing them: for scripts that read slowly.
-    pub(crate) fn nibble(&mut self) -> usize {
-        let before = self.buffer.len();
-        let _ended = self.fill();
-        self.buffer.len() - before
     }
 
     fn serve(connection: usize, stream: TcpStream, log: Arc<Log>, script: &dyn Fn(&mut Self) -> Next) {

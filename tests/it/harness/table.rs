@@ -112,5 +112,7 @@ pub(crate) fn reached(gateway: &Gateway, origin: &Origin) -> Vec<Seen> {
 /// Whether an outcome fits a pattern: alternatives separated by `|`, `x` for any digit.
 pub(crate) fn fits(pattern: &str, outcome: &str) -> bool {
     let same = |p: char, o: char| p == o || (p == 'x' && o.is_ascii_digit());
-    pattern.split('|').any(|p| p.chars().count() == outcome.chars().count() && p.chars().zip(outcome.chars()).all(|(p, o)| same(p, o)))
+    pattern
+        .split('|')
+        .any(|p| p.chars().count() == outcome.chars().count() && p.chars().zip(outcome.chars()).all(|(p, o)| same(p, o)))
 }

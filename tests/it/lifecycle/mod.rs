@@ -1,1 +1,6 @@
-//! todo
+//! The gateway over time: new configurations, signals, many connections, slots that come back.
+
+mod drain;
+mod reload;
+mod reload_counters;
+mod slots;

@@ -5,6 +5,7 @@ use crate::harness::{Gateway, Origin, Table, crlf, exchange};
 /// Name, the fields of two requests, and whether both are the same client. Every row has addresses of its own.
 type Row = (&'static str, &'static str, &'static str, bool);
 
+#[rustfmt::skip]
 const ROWS: &[Row] = &[
     ("the same address", "X-Forwarded-For: 198.51.100.1\n", "X-Forwarded-For: 198.51.100.1\n", true),
     ("another address", "X-Forwarded-For: 198.51.100.2\n", "X-Forwarded-For: 198.51.100.3\n", false),
@@ -48,7 +49,8 @@ fn a_list_of_a_thousand_entries_is_read_or_refused_but_no_error() {
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, CONFIG);
     let list = vec!["10.0.0.1"; 1000].join(", ");
-    let outcome = exchange(gateway.addr(), format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.1, {list}\r\n\r\n")).outcome();
+    let outcome =
+        exchange(gateway.addr(), format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.1, {list}\r\n\r\n")).outcome();
     assert!(["200", "431"].contains(&outcome.as_str()), "{outcome}");
 }
 
@@ -58,7 +60,9 @@ fn a_trusted_proxys_list_is_continued_and_its_view_of_the_client_kept() {
     let gateway = Gateway::before(&origin, "trusted_proxies: loopback");
     exchange(
         gateway.addr(),
-        crlf("GET / HTTP/1.1\nHost: a\nX-Forwarded-For: 9.9.9.9\nX-Forwarded-For: 198.51.100.1\nX-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\n\n"),
+        crlf(
+            "GET / HTTP/1.1\nHost: a\nX-Forwarded-For: 9.9.9.9\nX-Forwarded-For: 198.51.100.1\nX-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\n\n",
+        ),
     );
     let seen = origin.wait(1);
     let list = seen.all("x-forwarded-for").join(", ");
@@ -72,7 +76,8 @@ fn the_users_name_is_believed_from_a_trusted_proxy_only() {
     for (trusted, expected) in [("loopback", [200, 200, 429]), ("[]", [200, 429, 429])] {
         let origin = Origin::ok();
         let gateway = Gateway::before(&origin, &format!("trusted_proxies: {trusted}\n{users}"));
-        let statuses = ["ann", "bob", "bob"].map(|user| exchange(gateway.addr(), crlf(&format!("GET / HTTP/1.1\nHost: a\nX-User-Id: {user}\n\n"))).status());
+        let statuses = ["ann", "bob", "bob"]
+            .map(|user| exchange(gateway.addr(), crlf(&format!("GET / HTTP/1.1\nHost: a\nX-User-Id: {user}\n\n"))).status());
         assert_eq!(statuses, expected, "trusted_proxies: {trusted}");
     }
 }

@@ -30,7 +30,9 @@ fn a_429_in_a_pipeline_does_not_desync_it() {
         let limited = client.receive();
         assert_eq!(limited.status(), if i < 2 { 200 } else { 429 }, "request {i}");
         match client.receive() {
-            crate::harness::Reply::Response(free) => assert!(free.text().starts_with(&format!("GET /free?{i}")), "{}", free.text()),
+            crate::harness::Reply::Response(free) => {
+                assert!(free.text().starts_with(&format!("GET /free?{i}")), "{}", free.text())
+            }
             // Closing instead of reading the refused body is allowed; going on with the wrong bytes is not.
             other => return assert!(i >= 2, "{other:?} behind request {i}"),
         }
@@ -77,7 +79,11 @@ fn an_upload_that_breaks_off_never_looks_complete_to_the_upstream() {
             let mut client = gateway.client();
             client.send(crlf(request));
             origin.wait_heads(1);
-            if reset { client.reset() } else { drop(client) }
+            if reset {
+                client.reset()
+            } else {
+                drop(client)
+            }
             let seen = origin.wait(1);
             table.row(name, if seen.complete() { "the upstream saw a complete request" } else { "" });
         }
@@ -106,7 +112,8 @@ fn heads_split_at_every_byte_are_the_same_request() {
 #[test]
 fn the_body_limit_is_told_to_a_client_that_is_still_uploading() {
     let origin = Origin::ok();
-    let gateway = Gateway::before(&origin, "routes: [{ name: all, match: { path: '/{*rest}' }, max_body: 1KiB, upstream: origin }]");
+    let gateway =
+        Gateway::before(&origin, "routes: [{ name: all, match: { path: '/{*rest}' }, max_body: 1KiB, upstream: origin }]");
     let mut client = Client::connect(gateway.addr());
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
     client.send(vec![b'x'; 200_000]);

@@ -5,6 +5,7 @@ use crate::harness::{Client, Gateway, Origin, Sees, Sees::*, Table, crlf, exchan
 /// Name, request (`\n` is sent as CRLF), what the client gets, what the upstream gets.
 type Row = (&'static str, &'static str, &'static str, Sees);
 
+#[rustfmt::skip]
 const HOSTS: &[Row] = &[
     ("no Host in 1.1", "GET / HTTP/1.1\n\n", "400", Nothing),
     ("two equal Hosts", "GET / HTTP/1.1\nHost: a\nHost: a\n\n", "400", Nothing),
@@ -22,6 +23,7 @@ const HOSTS: &[Row] = &[
     ("1.0 without Host", "GET /x HTTP/1.0\n\n", "200", One(&["get /x http/1.1"], &["connection: keep-alive"])),
 ];
 
+#[rustfmt::skip]
 const TARGETS: &[Row] = &[
     ("absolute form, other authority", "GET http://evil/x HTTP/1.1\nHost: a\n\n", "400", Nothing),
     ("absolute form, same authority", "GET http://a/x HTTP/1.1\nHost: a\n\n", "200", One(&["get /x http/1.1", "host: a"], &[])),
@@ -52,6 +54,7 @@ const TARGETS: &[Row] = &[
     ("TRACE", "TRACE / HTTP/1.1\nHost: a\n\n", "405", Nothing),
 ];
 
+#[rustfmt::skip]
 const CODINGS: &[Row] = &[
     ("gzip, chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip, chunked\n\n0\n\n", "400|501", NothingWhole),
     ("chunked, chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked, chunked\n\n0\n\n", "400|501", NothingWhole),
@@ -69,6 +72,7 @@ const CODINGS: &[Row] = &[
     ("equal lengths twice", "POST /x HTTP/1.1\nHost: a\nContent-Length: 3\nContent-Length: 3\n\nabc", "200|400", AtMost(&["content-length: 3"], &["transfer-encoding"])),
 ];
 
+#[rustfmt::skip]
 const HOP_BY_HOP: &[Row] = &[
     (
         "Connection nominates fields",
@@ -89,6 +93,7 @@ const HOP_BY_HOP: &[Row] = &[
     ("Connection nominates the framing", "POST /x HTTP/1.1\nHost: a\nConnection: content-length\nContent-Length: 3\n\nabc", "200|400", AtMost(&["post /x http/1.1"], &[])),
 ];
 
+#[rustfmt::skip]
 const FOLDED_NAMES: &[Row] = &[
     ("underscores of X-Forwarded-For", "GET /x HTTP/1.1\nHost: a\nX_Forwarded_For: 9.9.9.9\n\n", "200|400", AtMost(&[], &["x_forwarded_for", "x-forwarded-for: 9"])),
     ("one underscore", "GET /x HTTP/1.1\nHost: a\nX-Forwarded_For: 9.9.9.9\n\n", "200|400", AtMost(&[], &["x-forwarded_for"])),
@@ -102,6 +107,7 @@ const FOLDED_NAMES: &[Row] = &[
 ];
 
 /// Listed although more than one answer is right: both ends must agree.
+#[rustfmt::skip]
 const LENIENT: &[Row] = &[
     ("empty line first", "\nGET /x HTTP/1.1\nHost: a\n\n", "200", One(&["get /x http/1.1"], &[])),
     ("unknown method", "PURGE /x HTTP/1.1\nHost: a\n\n", "200", One(&["purge /x http/1.1"], &[])),
@@ -110,7 +116,10 @@ const LENIENT: &[Row] = &[
 
 fn run(title: &'static str, rows: &[Row]) {
     let origin = Origin::ok();
-    let gateway = Gateway::before(&origin, "trusted_proxies: []\nidentity: { api_key: { sources: [{ header: x-api-key }], unknown: anonymous } }");
+    let gateway = Gateway::before(
+        &origin,
+        "trusted_proxies: []\nidentity: { api_key: { sources: [{ header: x-api-key }], unknown: anonymous } }",
+    );
     let mut table = Table::new(title);
     for (name, request, client, sees) in rows {
         table.send(&gateway, &origin, name, &crlf(request), client, *sees);
@@ -172,7 +181,10 @@ fn trailers_that_frame_or_route_are_dropped() {
     let Some(seen) = origin.seen().into_iter().find(|seen| seen.complete()) else { return };
     for (name, _) in &seen.trailers {
         let name = name.to_lowercase();
-        assert!(!["content-length", "host", "x-forwarded-for", "authorization"].contains(&name.as_str()), "trailer {name} was passed on");
+        assert!(
+            !["content-length", "host", "x-forwarded-for", "authorization"].contains(&name.as_str()),
+            "trailer {name} was passed on"
+        );
     }
     assert!(seen.header("x-fine").is_none(), "a trailer was merged into the head");
 }
@@ -202,7 +214,14 @@ fn length_and_coding_together_never_reach_the_upstream_together() {
     let gateway = Gateway::before(&origin, "");
     let mut table = Table::new("CL + TE");
     for (name, request) in rows {
-        table.send(&gateway, &origin, name, &crlf(request), "400|200", AtMost(&["transfer-encoding: chunked"], &["content-length"]));
+        table.send(
+            &gateway,
+            &origin,
+            name,
+            &crlf(request),
+            "400|200",
+            AtMost(&["transfer-encoding: chunked"], &["content-length"]),
+        );
         let mut client = Client::connect(gateway.addr());
         client.send(crlf(request)).receive();
         table.row(name, if client.is_closed() { "" } else { "the connection stays open" });

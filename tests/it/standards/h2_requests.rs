@@ -13,6 +13,7 @@ const X: (&str, &str) = (":path", "/x");
 /// The library may refuse a request by resetting its stream, by ending the connection or with a 400.
 const REFUSED: &str = "400|rst|goaway|closed";
 
+#[rustfmt::skip]
 const AUTHORITIES: &[Row] = &[
     ("host differs from :authority", &[GET, HTTP, A, X, ("host", "b")], REFUSED, Nothing),
     ("host equals :authority", &[GET, HTTP, A, X, ("host", "a")], "200", One(&["get /x http/1.1", "host: a"], &[])),
@@ -26,6 +27,7 @@ const AUTHORITIES: &[Row] = &[
     ("CRLF in :authority", &[GET, HTTP, X, (":authority", "a\r\nX: y")], REFUSED, Nothing),
 ];
 
+#[rustfmt::skip]
 const PSEUDO: &[Row] = &[
     (":scheme ftp", &[GET, (":scheme", "ftp"), A, X], REFUSED, Nothing),
     (":scheme with a URL", &[GET, (":scheme", "http://x/?"), A, X], REFUSED, Nothing),
@@ -54,6 +56,7 @@ const PSEUDO: &[Row] = &[
     ("pseudo field behind a regular one", &[GET, HTTP, A, ("x", "y"), X], REFUSED, Nothing),
 ];
 
+#[rustfmt::skip]
 const FIELDS: &[Row] = &[
     ("leading space in a value", &[GET, HTTP, A, X, ("y", " 1")], REFUSED, Nothing),
     ("trailing space in a value", &[GET, HTTP, A, X, ("y", "1 ")], REFUSED, Nothing),
@@ -142,7 +145,14 @@ fn a_body_without_a_length_is_chunked_for_the_upstream() {
     assert_eq!((seen.body.as_slice(), seen.header("transfer-encoding")), (&b"body"[..], Some("chunked")));
     assert_eq!(client.ask(&[(":method", "POST"), HTTP, A, X, ("content-length", "4")], Some(b"body")).status(), 200);
     let seen = origin.wait(2);
-    assert_eq!((seen.body.as_slice(), seen.header("content-length"), seen.header("transfer-encoding")), (&b"body"[..], Some("4"), None));
+    assert_eq!(
+        (seen.body.as_slice(), seen.header("content-length"), seen.header("transfer-encoding")),
+        (&b"body"[..], Some("4"), None)
+    );
+    let twice = [(":method", "POST"), HTTP, A, X, ("content-length", "4"), ("content-length", "4")];
+    let outcome = client.ask(&twice, Some(b"body")).outcome();
+    assert!(["200", "400", "rst"].contains(&outcome.as_str()), "{outcome}");
+    assert!(origin.seen().iter().all(|seen| seen.all("content-length").len() <= 1));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 mod client_addresses;
 mod framing;
-mod h2_requests;
 mod h1_requests;
+mod h2_requests;
 mod own_answers;
 mod refused_requests;
 mod semantics;

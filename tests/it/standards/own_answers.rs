@@ -18,6 +18,7 @@ upstreams:
 ";
 
 /// Name, request, status, code.
+#[rustfmt::skip]
 const ROWS: &[(&str, &str, u16, &str)] = &[
     ("bad request", "GET /a%zz HTTP/1.1\nHost: a\n\n", 400, "bad_request"),
     ("unknown key", "GET /x HTTP/1.1\nHost: a\nX-API-Key: nobodys\n\n", 401, "unauthorized"),
@@ -71,6 +72,8 @@ fn a_405_names_the_methods_allowed() {
     let response = exchange(gateway.addr(), crlf("DELETE /x HTTP/1.1\nHost: a\n\n")).response();
     let allow = response.header("allow").expect("Allow is a MUST on 405");
     assert!(allow.contains("GET") && allow.contains("POST"), "{allow}");
+    let trace = exchange(gateway.addr(), crlf("TRACE /x HTTP/1.1\nHost: a\n\n")).response();
+    assert!(trace.status != 405 || trace.header("allow").is_some(), "a 405 to TRACE without Allow");
 }
 
 #[test]
@@ -97,7 +100,11 @@ fn admitted_responses_say_what_is_left() {
     for left in ["4", "3", "2", "1", "0"] {
         let response = gateway.get("/");
         assert_eq!((response.status, response.header("x-ratelimit-remaining")), (200, Some(left)));
-        assert!(response.header("ratelimit").unwrap().contains(&format!("\"five\";r={left}")), "{:?}", response.header("ratelimit"));
+        assert!(
+            response.header("ratelimit").unwrap().contains(&format!("\"five\";r={left}")),
+            "{:?}",
+            response.header("ratelimit")
+        );
     }
     assert_eq!(gateway.get("/").status, 429);
 }

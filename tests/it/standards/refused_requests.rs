@@ -5,6 +5,7 @@ use crate::harness::{Client, Gateway, Origin, Sees, Table, crlf};
 /// Name and bytes; `\n` is sent as CRLF, `␊` as a bare LF, `␍` as a bare CR.
 type Row = (&'static str, &'static str);
 
+#[rustfmt::skip]
 const HEADS: &[Row] = &[
     ("obs-fold", "GET / HTTP/1.1\nHost: a\nX: 1\n 2\n\n"),
     ("obs-fold with a tab", "GET / HTTP/1.1\nHost: a\nX: 1\n\t2\n\n"),
@@ -33,14 +34,31 @@ const HEADS: &[Row] = &[
     ("only garbage", "\u{1}\u{2}\u{3}\n\n"),
 ];
 
-const LENGTHS: &[&str] = &["+1", "-1", "-0", "0x1", "1_0", "", "1, 2", "1 1", "1.0", "1e1", "٣", "99999999999999999999", "18446744073709551616", "chunked"];
+const LENGTHS: &[&str] = &[
+    "+1",
+    "-1",
+    "-0",
+    "0x1",
+    "1_0",
+    "",
+    "1, 2",
+    "1 1",
+    "1.0",
+    "1e1",
+    "٣",
+    "99999999999999999999",
+    "18446744073709551616",
+    "chunked",
+];
 
+#[rustfmt::skip]
 const CODINGS: &[&str] = &[
     "identity", "gzip", "chunked, gzip", "chunked, identity", "xchunked", "chunkedx", "\"chunked\"", "'chunked'", "chunked;q=1", "chunked\u{b}", "\u{b}chunked",
     "x chunked", "chunk", "chunked\u{ff}", "", "chunked, cow", "cow, chunked",
 ];
 
 /// Behind a head that says `Transfer-Encoding: chunked`.
+#[rustfmt::skip]
 const CHUNKS: &[Row] = &[
     ("0x prefix", "0x1\nz\n0\n\n"),
     ("plus sign", "+1\nz\n0\n\n"),

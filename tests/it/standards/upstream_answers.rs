@@ -18,6 +18,7 @@ const fn row(name: &'static str, answer: &'static str, then: Next, h1: &'static 
 use Next::{Close, Keep};
 
 /// `\n` is sent as CRLF.
+#[rustfmt::skip]
 const ROWS: &[Row] = &[
     row("both framings", "HTTP/1.1 200 OK\nContent-Length: 9\nTransfer-Encoding: chunked\n\n2\nok\n0\n\n", Keep, "200|502", "200|502"),
     row("length as a list of equals", "HTTP/1.1 200 OK\nContent-Length: 2, 2\n\nok", Keep, "200|502", "200|502"),
@@ -74,7 +75,8 @@ fn answering(answer: &'static str, then: Next) -> Origin {
 /// What must hold for any response, whatever the upstream did.
 fn problem(response: &Response) -> String {
     let text = response.text().to_lowercase();
-    let leak = ["hyper", "httparse", "tokio", "os error", "127.0.0.1", "src/", "unwrap"].iter().find(|word| text.contains(**word));
+    let leak =
+        ["hyper", "httparse", "tokio", "os error", "127.0.0.1", "src/", "unwrap"].iter().find(|word| text.contains(**word));
     if let Some(word) = leak {
         return format!("the body names internals ({word}): {text}");
     }
@@ -114,7 +116,11 @@ fn http2_clients_see_a_clean_answer_or_a_reset_stream() {
         let origin = answering(row.answer, row.then);
         let gateway = Gateway::before(&origin, "");
         let reply = H2::connect(gateway.addr()).get("/");
-        let outcome = if reply.reset.is_some() && reply.status.is_none() && row.h2.contains("cut") { "200 cut".into() } else { reply.outcome() };
+        let outcome = if reply.reset.is_some() && reply.status.is_none() && row.h2.contains("cut") {
+            "200 cut".into()
+        } else {
+            reply.outcome()
+        };
         table.outcome(row.name, row.h2, &outcome);
         table.row(row.name, if outcome == "closed" { "the whole connection was closed" } else { "" });
         if fits("502", &outcome) {

@@ -1,0 +1,217 @@
+//! The admin listener: health, metrics and reload, on a socket and a thread of its own, so that it answers when every
+//! worker is busy. It knows nothing of requests in flight; what it can change goes through [`Control`].
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tracing::error;
+
+use crate::admission::Slots;
+use crate::config::diagnostic::Diagnostic;
+use crate::request::Authority;
+use crate::snapshot::Current;
+use crate::store::Store;
+use crate::telemetry::metrics::{self, Registry};
+
+/// What a reload came to: the generation in force, or why the file was refused.
+pub type Reloaded = Result<u64, Vec<Diagnostic>>;
+
+/// What the admin listener shows and may ask for.
+#[derive(Debug)]
+pub struct Control {
+    /// Metrics.
+    pub registry: Registry,
+    /// For its occupancy.
+    pub store: Arc<Store>,
+    /// For slots in use.
+    pub slots: Slots,
+    /// For the generation.
+    pub current: Arc<Current>,
+    /// Whether `/readyz` says yes.
+    pub ready: AtomicBool,
+    /// Asks for a reload and gets its result.
+    pub reload: mpsc::Sender<oneshot::Sender<Reloaded>>,
+    /// Required for everything but health, if there is one.
+    pub token: Option<Box<str>>,
+}
+
+/// Starts the admin thread on a bound socket.
+///
+/// # Errors
+/// When the thread can't be made.
+pub fn start(listener: StdListener, control: Arc<Control>) -> std::io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let serve = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(tokio::runtime::LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(accept(listener, control)),
+            Err(error) => error!(%error, "admin cannot start its runtime"),
+        }
+    };
+    std::thread::Builder::new().name("admin".to_owned()).spawn(serve)?;
+    Ok(())
+}
+
+async fn accept(listener: StdListener, control: Arc<Control>) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return error!(%error, "admin cannot listen"),
+    };
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let control = Arc::clone(&control);
+        tokio::task::spawn_local(async move {
+            let service = service_fn(|request| {
+                let control = Arc::clone(&control);
+                async move { Ok::<_, Infallible>(answer(&control, &request).await) }
+            });
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+            // A peer that breaks off is its own affair.
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn answer<B>(control: &Control, request: &Request<B>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let read = request.method() == Method::GET || request.method() == Method::HEAD;
+    match path {
+        "/healthz" if read => return text(StatusCode::OK, "ok\n"),
+        "/readyz" if read && control.ready.load(Ordering::Relaxed) => return text(StatusCode::OK, "ready\n"),
+        "/readyz" if read => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        _ => {}
+    }
+    if let Err(refusal) = control.allows(request.headers()) {
+        return refusal;
+    }
+    match path {
+        "/metrics" if read => metrics_text(control),
+        "/reload" if request.method() == Method::POST => reload(control).await,
+        "/reload" => with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use POST"), "POST"),
+        "/healthz" | "/readyz" | "/metrics" => with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use GET"), "GET, HEAD"),
+        _ => error_json(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics and POST /reload"),
+    }
+}
+
+impl Control {
+    /// A token if one is configured; without one, only what a program on this machine sends on purpose: a web page that a
+    /// browser here shows must reach nothing, neither by a form nor by a name that resolves to loopback.
+    fn allows(&self, headers: &HeaderMap) -> Result<(), Response<Full<Bytes>>> {
+        let from_page = headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
+        if from_page {
+            return Err(error_json(StatusCode::FORBIDDEN, "cross-site requests are refused"));
+        }
+        match &self.token {
+            Some(token) => {
+                let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| value.strip_prefix(b"Bearer "));
+                // Digests are compared, so time tells nothing about the token.
+                if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token.as_bytes())) {
+                    return Ok(());
+                }
+                let mut refusal = error_json(StatusCode::UNAUTHORIZED, "a bearer token is required");
+                refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate admin\""));
+                Err(refusal)
+            }
+            None if headers.get(HOST).is_none_or(|host| is_local_name(host.as_bytes())) => Ok(()),
+            None => Err(error_json(StatusCode::FORBIDDEN, "without a token, only localhost and addresses are accepted as Host")),
+        }
+    }
+}
+
+fn is_local_name(host: &[u8]) -> bool {
+    let Ok(authority) = Authority::parse(host, "http") else { return false };
+    let name = authority.host.trim_matches(['[', ']']);
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
+    let mut extra = vec![
+        (metrics::GENERATION, control.current.generation()),
+        (metrics::SLOTS_IN_USE, control.slots.in_flight()),
+    ];
+    let Store::Memory(store) = &*control.store;
+    let occupancy = store.occupancy();
+    let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    extra.extend([
+        (metrics::STORE_KEYS, number(occupancy.keys)),
+        (metrics::STORE_MAX_KEYS, number(occupancy.max_keys)),
+        (metrics::STORE_OVERFLOWS, occupancy.overflows),
+    ]);
+    let mut response = Response::new(Full::new(Bytes::from(control.registry.render(&extra))));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+    response
+}
+
+async fn reload(control: &Control) -> Response<Full<Bytes>> {
+    let (sender, result) = oneshot::channel();
+    if control.reload.send(sender).await.is_err() {
+        return error_json(StatusCode::SERVICE_UNAVAILABLE, "shutting down");
+    }
+    match result.await {
+        Ok(Ok(generation)) => json_body(StatusCode::OK, &json!({ "generation": generation })),
+        Ok(Err(diagnostics)) => {
+            let generation = control.current.generation();
+            json_body(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "error": "configuration_refused", "generation": generation, "diagnostics": diagnostics }))
+        }
+        Err(_) => error_json(StatusCode::SERVICE_UNAVAILABLE, "shutting down"),
+    }
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn error_json(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    let code = status.canonical_reason().unwrap_or("error").to_ascii_lowercase().replace(' ', "_");
+    json_body(status, &json!({ "error": code, "message": message }))
+}
+
+fn with_allow(mut response: Response<Full<Bytes>>, allow: &'static str) -> Response<Full<Bytes>> {
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+fn json_body(status: StatusCode, body: &serde_json::Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{body}\n"))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Binds the admin address.
+///
+/// # Errors
+/// When it is taken or not ours.
+pub fn bind(address: SocketAddr) -> std::io::Result<StdListener> {
+    StdListener::bind(address)
+}
+
+const MAX_CONNECTIONS: usize = 64;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,331 @@
+//! The only place that constructs everything, and the life of the process: start, reload, drain.
+
+mod watch;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{info, warn};
+
+use crate::admin::{self, Control, Reloaded};
+use crate::admission::Slots;
+use crate::clock::Clock;
+use crate::compile::{Ground, compile};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::document::Document;
+use crate::proxy::GatewayParts;
+use crate::server::{ListenError, Server};
+use crate::snapshot::{Current, Process, Snapshot};
+use crate::store::{MemoryStore, Store};
+use crate::telemetry::access_log::{self, Queue};
+use crate::telemetry::metrics::{self, Counter, Lane, Registry};
+use crate::upstream::Shared;
+
+use watch::Watch;
+
+/// Why the gateway doesn't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration is refused.
+    #[error("the configuration has {} problem(s)", .0.len())]
+    Config(Vec<Diagnostic>),
+    /// A listener can't be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The admin listener can't be opened.
+    #[error("admin: cannot listen on {0}: {1}")]
+    Admin(SocketAddr, io::Error),
+    /// The access log can't be written.
+    #[error("access_log: cannot open {0}: {1}")]
+    AccessLog(Box<str>, io::Error),
+    /// The system refuses a thread or signal handler.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// How the process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// Every request in flight was answered.
+    Drained,
+    /// The drain's time was up, or a second signal came.
+    Forced,
+}
+
+/// A listening address, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listening {
+    /// The listener's name.
+    pub name: String,
+    /// Where it is bound.
+    pub address: SocketAddr,
+}
+
+/// The running gateway.
+#[derive(Debug)]
+pub struct App {
+    path: PathBuf,
+    ground: Ground,
+    current: Arc<Current>,
+    store: Arc<Store>,
+    clock: Clock,
+    server: Server,
+    control: Arc<Control>,
+    reloads: mpsc::Receiver<oneshot::Sender<Reloaded>>,
+    counters: ReloadCounters,
+    admin: SocketAddr,
+    watch: Watch,
+}
+
+#[derive(Debug)]
+struct ReloadCounters {
+    lane: Lane,
+    succeeded: Counter,
+    failed: Counter,
+    last_ok: Counter,
+}
+
+impl App {
+    /// Reads the file, opens the sockets, starts the threads. Requests are served when this returns.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running that would serve.
+    pub fn start(path: &Path) -> Result<Self, StartError> {
+        let watch = Watch::new(path);
+        let document = Document::read(path).map_err(|diagnostic| StartError::Config(vec![diagnostic]))?;
+        let compiled = |ground: &Ground| compile(&document, &environment, ground, 1).map_err(StartError::Config);
+        // Metrics have a lane per worker, so the number of workers must be known first; compiling twice is the simplest way.
+        let workers = worker_count(&compiled(&Ground::default())?.process);
+        let registry = Registry::new(workers);
+        let ground = Ground { registry: registry.clone(), ..Ground::default() };
+        let snapshot = compiled(&ground)?;
+        let process = snapshot.process.clone();
+        let listeners = snapshot.listeners.clone();
+        let store = Arc::new(Store::Memory(MemoryStore::new(process.max_keys, ground.quotas.clone())));
+        let current = Arc::new(Current::new(snapshot));
+        let slots = Slots::default();
+        let clock = Clock::system();
+        let admin_listener = admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
+        let admin = admin_listener.local_addr()?;
+        let log = start_access_log(&process.access_log_to)?;
+        let upstreams = Arc::new(Shared::new(registry.clone()));
+        let dropped = registry.counter(metrics::LOG_DROPPED, &[]);
+        let parts = (0..workers).map(|index| {
+            let lane = registry.lane(index);
+            GatewayParts {
+                clock: clock.clone(),
+                store: Arc::clone(&store),
+                slots: slots.clone(),
+                current: Arc::clone(&current),
+                upstreams: Arc::clone(&upstreams),
+                registry: registry.clone(),
+                lane,
+                log: log.sink(dropped.clone(), lane),
+            }
+        });
+        let mut server = Server::start(parts.collect(), registry.clone())?;
+        server.listen(&listeners)?;
+        let (reload, reloads) = mpsc::channel(16);
+        let control = Arc::new(Control {
+            registry: registry.clone(),
+            store: Arc::clone(&store),
+            slots,
+            current: Arc::clone(&current),
+            ready: AtomicBool::new(true),
+            reload,
+            token: process.admin_token,
+        });
+        admin::start(admin_listener, Arc::clone(&control))?;
+        registry.counter(metrics::BUILD, &[("version", env!("CARGO_PKG_VERSION"))]).one(registry.shared_lane());
+        let counters = ReloadCounters::new(&registry);
+        Ok(Self { path: path.to_owned(), ground, current, store, clock, server, control, reloads, counters, admin, watch })
+    }
+
+    /// What is listened on, the admin listener last.
+    #[must_use]
+    pub fn listening(&self) -> Vec<Listening> {
+        let snapshot = self.current.load();
+        let bound = |listener: &Arc<crate::snapshot::Listener>| {
+            let address = self.server.bound(listener)?;
+            Some(Listening { name: listener.name.to_string(), address })
+        };
+        let mut listening: Vec<_> = snapshot.listeners.iter().filter_map(bound).collect();
+        listening.push(Listening { name: "admin".to_owned(), address: self.admin });
+        listening
+    }
+
+    /// Serves until a signal ends it: SIGTERM or SIGINT drains, a second one forces, SIGHUP reloads, and so does a change
+    /// of the file.
+    ///
+    /// # Errors
+    /// When signals can't be handled.
+    pub async fn run(mut self) -> io::Result<Stopped> {
+        let mut end = End::new()?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut sweeps = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            tokio::select! {
+                () = end.recv() => break,
+                _ = hangup.recv() => { let _ = self.reload("SIGHUP"); }
+                Some(reply) = self.reloads.recv() => {
+                    // The answer is for whoever asked; if that client has left, the log has it.
+                    let _ = reply.send(self.reload("admin"));
+                }
+                _ = looks.tick() => if self.watch.changed() {
+                    let _ = self.reload("file");
+                },
+                _ = sweeps.tick() => {
+                    let Store::Memory(store) = &*self.store;
+                    store.sweep(self.clock.now());
+                }
+            }
+        }
+        self.stop(end).await
+    }
+
+    /// Puts the file in force, or keeps what is.
+    fn reload(&mut self, why: &str) -> Reloaded {
+        self.watch.settle();
+        let generation = self.current.generation() + 1;
+        let read = Document::read(&self.path).map_err(|diagnostic| vec![diagnostic]);
+        let result = read.and_then(|document| {
+            let snapshot = compile(&document, &environment, &self.ground, generation)?;
+            self.put_in_force(snapshot).map_err(|error| vec![Diagnostic::of_file(&document.name, error.to_string())])
+        });
+        self.counters.count(result.is_ok());
+        match result {
+            Ok(()) => {
+                info!(generation, why, "configuration in force");
+                Ok(generation)
+            }
+            Err(diagnostics) => {
+                for diagnostic in &diagnostics {
+                    warn!(why, in_force = generation - 1, "configuration refused: {diagnostic}");
+                }
+                Err(diagnostics)
+            }
+        }
+    }
+
+    fn put_in_force(&mut self, snapshot: Snapshot) -> Result<(), ListenError> {
+        self.server.listen(&snapshot.listeners)?;
+        let before = self.current.load();
+        for (name, changed) in snapshot.process.needs_restart(&before.process) {
+            if changed {
+                warn!(setting = name, "this change takes effect at the next start");
+            }
+        }
+        let Store::Memory(store) = &*self.store;
+        store.set_max_keys(snapshot.process.max_keys);
+        for listener in &snapshot.listeners {
+            if !before.listeners.iter().any(|old| old.address == listener.address) {
+                info!(listener = &*listener.name, address = ?self.server.bound(listener), "listening");
+            }
+        }
+        self.current.replace(snapshot);
+        Ok(())
+    }
+
+    async fn stop(mut self, mut end: End) -> io::Result<Stopped> {
+        let process = self.current.load().process.clone();
+        self.control.ready.store(false, Ordering::Relaxed);
+        info!(delay = ?process.shutdown_delay, drain = ?process.shutdown_drain, "stopping");
+        let server = &mut self.server;
+        let drained = async {
+            tokio::time::sleep(process.shutdown_delay).await;
+            server.drain(process.shutdown_drain).await
+        };
+        let stopped = tokio::select! {
+            done = drained => if done { Stopped::Drained } else { Stopped::Forced },
+            () = end.recv() => Stopped::Forced,
+        };
+        info!(?stopped, "stopped");
+        Ok(stopped)
+    }
+}
+
+impl ReloadCounters {
+    fn new(registry: &Registry) -> Self {
+        let lane = registry.shared_lane();
+        let result = |result| registry.counter(metrics::RELOADS, &[("result", result)]);
+        let last_ok = registry.counter(metrics::RELOAD_OK, &[]);
+        last_ok.one(lane);
+        Self { lane, succeeded: result("success"), failed: result("failure"), last_ok }
+    }
+
+    fn count(&self, succeeded: bool) {
+        if succeeded { &self.succeeded } else { &self.failed }.one(self.lane);
+        match (succeeded, self.last_ok.total()) {
+            (true, 0) => self.last_ok.one(self.lane),
+            (false, 1) => self.last_ok.less(self.lane),
+            _ => {}
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct End {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl End {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// What `${NAME}` in a configuration means.
+#[must_use]
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn worker_count(process: &Process) -> usize {
+    match process.workers {
+        Some(count) => usize::from(count),
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// Opens the log now, so that a wrong path is an error at start, and writes it on a thread of its own.
+fn start_access_log(to: &str) -> Result<Queue, StartError> {
+    let fail = |error| StartError::AccessLog(to.into(), error);
+    let mut first = Some(access_log::open(to).map_err(fail)?);
+    let (queue, writer) = access_log::queue();
+    let to = to.to_owned();
+    let write = move || writer.run(|| first.take().map_or_else(|| access_log::open(&to), Ok));
+    std::thread::Builder::new().name("access-log".to_owned()).spawn(write)?;
+    Ok(queue)
+}
+
+impl Process {
+    /// Settings that only a start puts in force, and whether they differ.
+    fn needs_restart(&self, before: &Self) -> HashMap<&'static str, bool> {
+        HashMap::from([
+            ("workers", self.workers != before.workers),
+            ("admin", self.admin_address != before.admin_address || self.admin_token != before.admin_token),
+            ("access_log.to", self.access_log_to != before.access_log_to),
+        ])
+    }
+}
+
+/// A change of the file is in force well within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+/// Idle counters are dropped at this pace; see `MemoryStore::sweep` for what it costs.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);

@@ -1,0 +1,153 @@
+//! `tollgate explain`: runs identity and policy on a request that is only imagined, with the code that guards production.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use http::{HeaderName, HeaderValue, Method, Request, header::HOST};
+
+use super::refuse;
+use crate::app::environment;
+use crate::compile::{Ground, compile};
+use crate::config::document::Document;
+use crate::identity::{Identity, Part, identify};
+use crate::policy::{Action, Amount, Limit, Plan, Proceed, Subject, plan};
+use crate::request::{ConnInfo, Facts, Progress};
+use crate::snapshot::Snapshot;
+
+/// The imagined request.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The configuration.
+    #[arg(long, short, default_value = "gateway.yaml")]
+    config: PathBuf,
+    /// The method.
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// Path and query.
+    #[arg(long)]
+    path: String,
+    /// A header, `name: value`; may be repeated. `host: …` is localhost if it is not given.
+    #[arg(long = "header", short = 'H')]
+    headers: Vec<String>,
+    /// The address the connection comes from.
+    #[arg(long, default_value = "127.0.0.1")]
+    ip: IpAddr,
+}
+
+pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let compiled = Document::read(&arguments.config)
+        .map_err(|diagnostic| vec![diagnostic])
+        .and_then(|document| compile(&document, &environment, &Ground::default(), 1));
+    let snapshot = match compiled {
+        Ok(snapshot) => snapshot,
+        Err(diagnostics) => return Ok(refuse(&diagnostics)),
+    };
+    let (parts, ()) = request(arguments)?.into_parts();
+    let conn = ConnInfo {
+        peer: (arguments.ip.to_canonical(), 50_000).into(),
+        listener: "explain".into(),
+        scheme: "http",
+        progress: Progress::default(),
+    };
+    match Facts::read(&parts, &conn, &snapshot.path_rules) {
+        Ok(facts) => report(&snapshot, &facts),
+        Err(fault) => println!("refused   {fault}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(arguments: &Arguments) -> anyhow::Result<Request<()>> {
+    if arguments.path.contains('#') {
+        bail!("--path: a request target has no fragment");
+    }
+    let method = Method::from_bytes(arguments.method.as_bytes()).context("--method")?;
+    let mut request = Request::new(());
+    *request.method_mut() = method;
+    *request.uri_mut() = arguments.path.parse().context("--path")?;
+    for header in &arguments.headers {
+        let (name, value) = header.split_once(':').with_context(|| format!("--header `{header}`: write `name: value`"))?;
+        let name = HeaderName::from_bytes(name.trim().as_bytes()).with_context(|| format!("--header `{header}`"))?;
+        let value = HeaderValue::from_str(value.trim()).with_context(|| format!("--header `{header}`"))?;
+        request.headers_mut().append(name, value);
+    }
+    if !request.headers().contains_key(HOST) {
+        request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+    }
+    Ok(request)
+}
+
+fn report(snapshot: &Snapshot, facts: &Facts<'_>) {
+    println!("request   {} {} host {}", facts.method, facts.path, facts.authority.host);
+    let identity = match identify(facts, &snapshot.identity) {
+        Ok(identity) => identity,
+        Err(fault) => return println!("identity  refused with 401: {fault}"),
+    };
+    report_identity(&identity);
+    match plan(&snapshot.policy, facts, &identity) {
+        Plan::Blocked => println!("route     refused with 403: it matches an entry of `blocked`"),
+        Plan::NoRoute => println!("route     refused with 404: no route matches host, path and headers"),
+        Plan::OtherMethods(methods) => {
+            let methods = methods.iter().map(|method| method.as_str()).collect::<Vec<_>>().join(", ");
+            println!("route     refused with 405: routes match for other methods only ({methods})");
+        }
+        Plan::Proceed(proceed) => report_plan(snapshot, facts, &identity, &proceed),
+    }
+}
+
+fn report_identity(identity: &Identity<'_>) {
+    let known = match identity.known_by {
+        Part::ApiKey => "its API key",
+        Part::User => "the user a trusted proxy named",
+        Part::Ip => "its address",
+    };
+    println!("address   {} (counted as {})", identity.address, identity.network);
+    match (identity.client, identity.user) {
+        (Some((_, client)), _) => println!("client    {} (by {known})", client.id),
+        (None, Some(user)) => println!("client    user {user} (by {known})"),
+        (None, None) => println!("client    {} (by {known})", identity.network),
+    }
+    println!("tier      {}", identity.tier_name);
+}
+
+fn report_plan(snapshot: &Snapshot, facts: &Facts<'_>, identity: &Identity<'_>, proceed: &Proceed<'_>) {
+    let route = proceed.route;
+    match &route.action {
+        Action::Forward(upstream) => {
+            let name = snapshot.upstreams.get(usize::from(upstream.0)).map_or("", |upstream| &upstream.name);
+            println!("route     {} to upstream {name}", route.name);
+        }
+        Action::Respond { status, .. } => println!("route     {} answers {status}", route.name),
+    }
+    if proceed.exempt {
+        return println!("limits    none: the request is exempt");
+    }
+    let subject = Subject { facts, identity, route: Some(route.id) };
+    for limit in &snapshot.policy.limits {
+        println!("limit     {}: {}", limit.name, verdict(limit, &subject, route));
+    }
+}
+
+fn verdict(limit: &Limit, subject: &Subject<'_>, route: &crate::policy::Route) -> String {
+    if !limit.matcher.matches(subject) {
+        return "does not apply: `match` does not hold".to_owned();
+    }
+    if !limit.applies(subject) {
+        return "does not apply: `unless` holds".to_owned();
+    }
+    if limit.key(subject, route).is_none() {
+        return "does not apply: the request lacks a part of `per`".to_owned();
+    }
+    let shadow = if limit.shadow { " (shadow: counted, never refused)" } else { "" };
+    if let Amount::Concurrency(max) = &limit.amount {
+        return format!("{max} in flight{shadow}");
+    }
+    let windows = limit.windows(subject.identity);
+    if windows.is_empty() {
+        return format!("unlimited{shadow}");
+    }
+    let cost = limit.cost.unwrap_or(route.cost);
+    let policies = windows.iter().map(|window| window.policy.to_str().unwrap_or_default()).collect::<Vec<_>>().join(", ");
+    format!("cost {cost} of {policies}{shadow}")
+}

@@ -1,0 +1,275 @@
+//! Limits: rates to quotas, `per` to key parts, tiers and clients to windows.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use http::HeaderValue;
+
+use super::{Compiler, NOT_AVAILABLE, Names};
+use crate::config::diagnostic::{Path, Problem};
+use crate::config::{self, NamedField, PerPart, PerWord, RateSpec};
+use crate::limit::{Algorithm, Quota};
+use crate::policy::{Amount, KeyPart, Limit, Missing, Window, Windows, constant_key};
+use crate::snapshot::LimitMetrics;
+use crate::telemetry::metrics;
+use crate::units::{Rate, RateOrUnlimited, Span};
+
+impl Compiler<'_> {
+    pub(super) fn limits(&mut self, names: &Names<'_>) -> Vec<Limit> {
+        let root = Path::root("limits");
+        let config = self.config;
+        let mut taken = HashSet::new();
+        let mut limits = Vec::new();
+        for (i, limit) in config.limits.iter().enumerate() {
+            let path = root.index(i);
+            let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            if limit.name.is_empty() || limit.name.len() > MAX_NAME || !limit.name.bytes().all(word) {
+                self.problem(&path.key("name"), "a limit is named with a-z, 0-9 and -, at most 60 of them");
+            }
+            if !taken.insert(limit.name.as_str()) {
+                self.problem(&path.key("name"), format!("the name `{}` is taken already", limit.name));
+            }
+            let compiled = self.limit(limit, &path, names);
+            limits.extend(compiled.filter(|_| limit.mode != config::Mode::Off));
+        }
+        // Narrow before broad: shared counters are touched last, and only by requests that pass all others.
+        limits.sort_by_key(|limit| breadth(&limit.per));
+        for (id, limit) in (0..).zip(&mut limits) {
+            limit.id = id;
+        }
+        limits
+    }
+
+    fn limit(&mut self, limit: &config::Limit, path: &Path, names: &Names<'_>) -> Option<Limit> {
+        let (per, is_global) = self.per(&limit.per, &path.key("per"));
+        let matcher = self.matcher(&limit.matches, &path.key("match"), names);
+        let unless = limit.unless.as_ref().map(|unless| self.matcher(unless, &path.key("unless"), names));
+        if limit.unless.as_ref().is_some_and(|unless| is_empty(unless)) {
+            self.problem(&path.key("unless"), "an empty `unless` holds for every request, so the limit would count none");
+        }
+        if matches!(limit.over, config::Over::Delay(_)) {
+            self.problem(&path.key("over"), format!("`delay` is {NOT_AVAILABLE}"));
+        }
+        let algorithm = self.algorithm(limit.algorithm, &path.key("algorithm"));
+        let amount = match (&limit.rate, limit.concurrency) {
+            (Some(rate), None) => self.rate(limit, rate, algorithm?, path, names),
+            (None, Some(max)) => {
+                if max == 0 {
+                    self.problem(&path.key("concurrency"), "must be at least 1; to refuse everything use `blocked`");
+                }
+                if limit.cost.is_some() {
+                    self.problem(&path.key("cost"), "a concurrency limit counts requests; it has no cost");
+                }
+                Amount::Concurrency(max)
+            }
+            (Some(_), Some(_)) => {
+                self.problem(path, "a limit has a rate or a concurrency, not both; write two limits");
+                return None;
+            }
+            (None, None) => {
+                if !(self.is_incomplete)("limits") {
+                    self.problem(path, "a limit needs a rate or a concurrency");
+                }
+                return None;
+            }
+        };
+        let ground = self.ground;
+        Some(Limit {
+            id: 0,
+            name: limit.name.as_str().into(),
+            key_start: ground.hasher.start(&limit.name),
+            constant_key: is_global.then(|| constant_key(&ground.hasher, &limit.name, &per)).flatten(),
+            missing: missing(limit.missing, &per),
+            per,
+            matcher,
+            unless,
+            amount,
+            cost: limit.cost.map(|config::Number(cost)| u64::from(cost)),
+            shadow: limit.mode == config::Mode::Shadow,
+        })
+    }
+
+    fn per(&mut self, config::Per(parts): &config::Per, path: &Path) -> (Vec<KeyPart>, bool) {
+        let mut per = Vec::new();
+        let mut is_global = false;
+        if parts.0.is_empty() {
+            self.problem(path, "say what gets a counter of its own; `global` is one counter for all");
+        }
+        for (i, part) in parts.0.iter().enumerate() {
+            let at = path.index(i);
+            match part {
+                PerPart::Word(PerWord::Global) => is_global = true,
+                PerPart::Word(word) => per.extend(key_part(*word)),
+                PerPart::Field(NamedField::Header(name)) => per.extend(self.header_name(name, &at).map(KeyPart::Header)),
+                PerPart::Field(NamedField::Query(name)) => per.push(KeyPart::Query(name.as_str().into())),
+                PerPart::Field(NamedField::Cookie(name)) => per.push(KeyPart::Cookie(name.as_str().into())),
+                PerPart::Field(NamedField::Claim(_)) => self.problem(&at, format!("claims are {NOT_AVAILABLE}")),
+            }
+        }
+        if is_global && !per.is_empty() {
+            self.problem(path, "`global` is one counter for all; with other parts it means nothing");
+        }
+        (per, is_global)
+    }
+
+    fn algorithm(&mut self, algorithm: config::Algorithm, path: &Path) -> Option<Algorithm> {
+        let name = match algorithm {
+            config::Algorithm::Gcra => return Some(Algorithm::Gcra),
+            config::Algorithm::FixedWindow => return Some(Algorithm::FixedWindow),
+            config::Algorithm::TokenBucket => "token_bucket",
+            config::Algorithm::LeakyBucket => "leaky_bucket",
+            config::Algorithm::SlidingWindow => "sliding_window",
+            config::Algorithm::SlidingLog => "sliding_log",
+        };
+        self.problem(path, format!("`{name}` is {NOT_AVAILABLE}"));
+        None
+    }
+
+    fn rate(&mut self, limit: &config::Limit, rate: &RateSpec, algorithm: Algorithm, path: &Path, names: &Names<'_>) -> Amount {
+        let at = path.key("rate");
+        let context = Context { limit, algorithm };
+        let by_tier = match rate {
+            RateSpec::Same(rates) => {
+                let windows = self.windows(rates, &context, &at);
+                vec![windows; names.tiers.len()]
+            }
+            RateSpec::ByTier(by_tier) => self.by_tier(by_tier, &context, &at, names),
+        };
+        let mut by_client = HashMap::new();
+        for (i, client) in self.config.clients.iter().enumerate() {
+            if let Some(rates) = client.limits.get(&limit.name) {
+                let at = Path::root("clients").index(i).key("limits").key(&limit.name);
+                let windows = self.windows(rates, &context, &at);
+                by_client.extend(names.clients.named(&client.id).map(|id| (id, windows)));
+            }
+        }
+        Amount::Rate { by_tier, by_client }
+    }
+
+    fn by_tier(&mut self, by_tier: &BTreeMap<String, config::Windows>, context: &Context<'_>, path: &Path, names: &Names<'_>) -> Vec<Windows> {
+        for name in by_tier.keys().filter(|name| *name != "default") {
+            let _ = self.tier(name, &path.key(name), names);
+        }
+        let mut windows = Vec::new();
+        for tier in &names.tiers {
+            let (key, rates) = match by_tier.get(*tier) {
+                Some(rates) => (*tier, Some(rates)),
+                None => ("default", by_tier.get("default")),
+            };
+            match rates {
+                Some(rates) => windows.push(self.windows(rates, context, &path.key(key))),
+                None => {
+                    if !(self.is_incomplete)("limits") && !(self.is_incomplete)("tiers") {
+                        let problem = Problem::new(path.clone(), format!("no rate for tier `{tier}`"));
+                        self.problems.push(problem.hint("add the tier, or `default` for all that are not named"));
+                    }
+                    windows.push(Vec::new());
+                }
+            }
+        }
+        windows
+    }
+
+    /// Longest first: the place of a window names its counter, and the longest is the one whose usage matters most when
+    /// a list gets longer or shorter.
+    fn windows(&mut self, config::List(rates): &config::Windows, context: &Context<'_>, path: &Path) -> Windows {
+        if rates.is_empty() {
+            self.problem(path, "at least one rate is needed; `unlimited` is none");
+        }
+        if rates.len() > 1 && rates.contains(&RateOrUnlimited::Unlimited) {
+            self.problem(path, "`unlimited` stands alone");
+        }
+        let mut rates: Vec<(usize, Rate)> = rates
+            .iter()
+            .enumerate()
+            .filter_map(|(i, rate)| match rate {
+                RateOrUnlimited::Rate(rate) => Some((i, *rate)),
+                RateOrUnlimited::Unlimited => None,
+            })
+            .collect();
+        rates.sort_by_key(|(_, rate)| std::cmp::Reverse(rate.period));
+        if rates.len() > MAX_WINDOWS {
+            self.problem(path, "a limit has at most 8 windows");
+            rates.truncate(MAX_WINDOWS);
+        }
+        if let Some(pair) = rates.windows(2).find(|pair| matches!(pair, [a, b] if a.1.period == b.1.period)) {
+            let twice = pair.first().map_or(0, |(i, _)| *i);
+            self.problem(&path.index(twice), "two windows of the same period: the smaller would always decide");
+        }
+        let several = rates.len() > 1;
+        rates.into_iter().filter_map(|(i, rate)| self.window(&rate, several, context, &path.index(i))).collect()
+    }
+
+    fn window(&mut self, rate: &Rate, several: bool, context: &Context<'_>, path: &Path) -> Option<Window> {
+        let Context { limit, algorithm } = context;
+        let quota = match Quota::new(rate.count, rate.period, rate.burst, *algorithm) {
+            Ok(quota) => quota,
+            Err(error) => {
+                self.problem(path, error.to_string());
+                return None;
+            }
+        };
+        if let Some(config::Number(cost)) = limit.cost
+            && u64::from(cost) > quota.burst()
+        {
+            let burst = quota.burst();
+            self.problem(path, format!("a cost of {cost} never fits into {burst} at once; raise the burst or lower the cost"));
+        }
+        // `q` cells in `w` seconds: the burst and the time it takes to refill, so that `r` never exceeds `q` and `q/w` is
+        // the rate.
+        let policy_name = if several { format!("\"{}/{}\"", limit.name, Span(rate.period)) } else { format!("\"{}\"", limit.name) };
+        let seconds = quota.capacity().div_ceil(crate::clock::SECOND).max(1);
+        let policy = HeaderValue::from_str(&format!("{policy_name};q={};w={seconds}", quota.burst())).ok()?;
+        Some(Window { quota: self.ground.quotas.intern(quota), policy, policy_name: policy_name.into() })
+    }
+
+    pub(super) fn limit_metrics(&self, limit: &str, names: &Names<'_>) -> LimitMetrics {
+        let by_tier = |family| {
+            let counter = |tier: &&str| self.ground.registry.counter(family, &[("limit", limit), ("tier", tier)]);
+            names.tiers.iter().map(counter).collect()
+        };
+        LimitMetrics { limited: by_tier(metrics::LIMITED), shadow: by_tier(metrics::SHADOW_LIMITED) }
+    }
+}
+
+struct Context<'l> {
+    limit: &'l config::Limit,
+    algorithm: Algorithm,
+}
+
+fn key_part(word: PerWord) -> Option<KeyPart> {
+    match word {
+        PerWord::Global => None,
+        PerWord::Client => Some(KeyPart::Client),
+        PerWord::ApiKey => Some(KeyPart::ApiKey),
+        PerWord::User => Some(KeyPart::User),
+        PerWord::Tenant => Some(KeyPart::Tenant),
+        PerWord::Tier => Some(KeyPart::Tier),
+        PerWord::Ip => Some(KeyPart::Ip),
+        PerWord::Route => Some(KeyPart::Route),
+        PerWord::Endpoint => Some(KeyPart::Endpoint),
+    }
+}
+
+fn missing(written: Option<config::Missing>, per: &[KeyPart]) -> Missing {
+    let skips = per.iter().any(|part| matches!(part, KeyPart::ApiKey | KeyPart::User | KeyPart::Tenant));
+    match written {
+        Some(config::Missing::Skip) => Missing::Skip,
+        Some(config::Missing::Shared) => Missing::Shared,
+        None if skips => Missing::Skip,
+        None => Missing::Shared,
+    }
+}
+
+/// The narrowest part decides how many callers share a counter.
+fn breadth(per: &[KeyPart]) -> u8 {
+    per.iter().map(KeyPart::breadth).min().unwrap_or(u8::MAX)
+}
+
+fn is_empty(conditions: &config::Match) -> bool {
+    let config::Match { path, methods, hosts, headers, query, routes, tiers, clients, ips, authenticated, .. } = conditions;
+    let lists = [path, methods, hosts, routes, tiers, clients, ips];
+    lists.iter().all(|list| list.is_none()) && headers.is_none() && query.is_none() && authenticated.is_none()
+}
+
+const MAX_NAME: usize = 60;
+const MAX_WINDOWS: usize = 8;

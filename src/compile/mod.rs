@@ -1,0 +1,284 @@
+//! From what was typed to what is true: [`Config`] → [`Snapshot`], or every problem with its path.
+//!
+//! The only road from one to the other. All references are resolved here, so nothing later looks up a name; all numbers are
+//! checked here, so nothing later checks again. A problem does not stop the search for more.
+
+mod identity;
+mod limits;
+mod matching;
+mod routes;
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use crate::config::diagnostic::{Diagnostic, Path, Problem, did_you_mean};
+use crate::config::document::Document;
+use crate::config::{self, Config};
+use crate::headers::Family;
+use crate::identity::Clients;
+use crate::limit::{KeyHasher, Quotas};
+use crate::policy::{Policy, RouteId, Routes, UpstreamId};
+use crate::request::PathRules;
+use crate::respond::BodyForm;
+use crate::snapshot::{AccessLog, Listener, Process, Rejection, Snapshot};
+use crate::telemetry::access_log::Format;
+use crate::telemetry::metrics::Registry;
+
+/// What outlives configurations and a new one is compiled against.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    /// Every quota ever configured.
+    pub quotas: Quotas,
+    /// Makes counter keys.
+    pub hasher: KeyHasher,
+    /// Where counts are kept.
+    pub registry: Registry,
+}
+
+impl Default for Ground {
+    /// For `check` and `explain`: nothing is kept.
+    fn default() -> Self {
+        Self { quotas: Quotas::default(), hasher: KeyHasher::default(), registry: Registry::new(0) }
+    }
+}
+
+/// Compiles a document.
+///
+/// # Errors
+/// Every problem, with its place.
+pub fn compile(
+    document: &Document,
+    env: &dyn Fn(&str) -> Option<String>,
+    ground: &Ground,
+    generation: u64,
+) -> Result<Snapshot, Vec<Diagnostic>> {
+    let parsed = document.parse(env)?;
+    let mut problems = parsed.problems.clone();
+    let mut snapshot = None;
+    if let Some(config) = &parsed.config {
+        let is_incomplete = |key: &str| parsed.is_incomplete(key);
+        let mut compiler = Compiler { config, ground, problems: Vec::new(), is_incomplete: &is_incomplete };
+        snapshot = compiler.snapshot(generation);
+        let original = |problem: Problem| Problem { path: parsed.original(&problem.path), ..problem };
+        problems.extend(compiler.problems.into_iter().map(original));
+    }
+    match snapshot {
+        Some(snapshot) if problems.is_empty() => Ok(snapshot),
+        _ => Err(document.locate(&problems)),
+    }
+}
+
+/// The search for problems.
+struct Compiler<'c> {
+    config: &'c Config,
+    ground: &'c Ground,
+    problems: Vec<Problem>,
+    /// Whether shape errors took something out below this key.
+    is_incomplete: &'c dyn Fn(&str) -> bool,
+}
+
+/// What names mean.
+struct Names<'c> {
+    tiers: Vec<&'c str>,
+    clients: Clients,
+    routes: BTreeMap<&'c str, RouteId>,
+    upstreams: BTreeMap<&'c str, UpstreamId>,
+}
+
+impl<'c> Compiler<'c> {
+    fn snapshot(&mut self, generation: u64) -> Option<Snapshot> {
+        let config = self.config;
+        let listeners = self.listeners();
+        let tiers = self.tiers();
+        let clients = self.clients(&tiers);
+        let routes = self.indexed(&Path::root("routes"), config.routes.iter().map(|route| route.name.as_str()), RouteId);
+        let upstreams = (0..).zip(config.upstreams.keys()).map(|(i, name)| (name.as_str(), UpstreamId(i))).collect();
+        let names = Names { tiers, clients, routes, upstreams };
+        let exempt = self.exceptions(&config.exempt, &Path::root("exempt"), &names, config::IgnoreCase::Always);
+        let blocked = self.exceptions(&config.blocked, &Path::root("blocked"), &names, config::IgnoreCase::Limits);
+        let limits = self.limits(&names);
+        let compiled_routes = self.routes(&names);
+        let compiled_upstreams = self.upstreams();
+        let process = self.process();
+        let rejection = self.rejection();
+        let limit_metrics = limits.iter().map(|limit| self.limit_metrics(&limit.name, &names)).collect();
+        let route_metrics = config.routes.iter().map(|route| self.route_metrics(&route.name)).collect();
+        let ignore_case = config.paths.ignore_case == config::IgnoreCase::Always;
+        let (identity, identity_headers) = self.identity(names);
+        Some(Snapshot {
+            generation,
+            path_rules: PathRules {
+                distinct_trailing_slash: config.paths.trailing_slash == config::TrailingSlash::Distinct,
+                allow_encoded_slash: config.paths.encoded_slash == config::EncodedSlash::Allow,
+            },
+            identity,
+            identity_headers,
+            policy: Policy { routes: Routes::new(compiled_routes, ignore_case), limits, exempt, blocked },
+            upstreams: compiled_upstreams,
+            rejection,
+            access_log: access_log(&config.access_log),
+            limit_metrics,
+            route_metrics,
+            listeners,
+            process: process?,
+        })
+    }
+
+    fn problem(&mut self, path: &Path, message: impl Into<String>) {
+        self.problems.push(Problem::new(path.clone(), message));
+    }
+
+    /// A name that must be among `known`, which stand under `collection`.
+    fn unknown(&mut self, path: &Path, what: &str, name: &str, collection: &str, known: &[&str]) {
+        if (self.is_incomplete)(collection) {
+            return;
+        }
+        let mut problem = Problem::new(path.clone(), format!("there is no {what} `{name}` in `{collection}`"));
+        problem.hint = did_you_mean(name, known.iter().copied());
+        self.problems.push(problem);
+    }
+
+    /// Unique names in order, by what they become.
+    fn indexed<T>(&mut self, path: &Path, names: impl Iterator<Item = &'c str>, make: impl Fn(u16) -> T) -> BTreeMap<&'c str, T> {
+        let mut indexed = BTreeMap::new();
+        for (i, name) in names.enumerate() {
+            let at = path.index(i).key("name");
+            if name.is_empty() || name.chars().any(char::is_control) || name.len() > MAX_NAME {
+                self.problem(&at, "a name has 1 to 100 characters and no control characters");
+            }
+            if indexed.insert(name, make(u16::try_from(i).unwrap_or(u16::MAX))).is_some() {
+                self.problem(&at, format!("the name `{name}` is taken already"));
+            }
+        }
+        indexed
+    }
+
+    fn listeners(&mut self) -> Vec<Arc<Listener>> {
+        let root = Path::root("listeners");
+        let config = self.config;
+        if config.listeners.is_empty() && !(self.is_incomplete)("listeners") {
+            self.problem(&root, "at least one listener is needed");
+        }
+        self.indexed(&root, config.listeners.iter().map(|listener| listener.name.as_str()), |i| i);
+        let mut taken = HashSet::new();
+        let mut listeners = Vec::new();
+        for (i, listener) in config.listeners.iter().enumerate() {
+            let path = root.index(i);
+            if listener.proxy_protocol == config::ProxyProtocol::Required {
+                self.problem(&path.key("proxy_protocol"), NOT_AVAILABLE);
+            }
+            let Some(address) = self.address(&listener.address, &path.key("address")) else { continue };
+            if address.port() != 0 && !taken.insert(address) {
+                self.problem(&path.key("address"), format!("{address} is taken by another listener"));
+            }
+            let speaks = |protocol| listener.protocols.0.contains(&protocol);
+            if listener.protocols.0.is_empty() {
+                self.problem(&path.key("protocols"), "at least one of http1 and http2 is needed");
+            }
+            let timeouts = &listener.timeouts;
+            let path = path.key("timeouts");
+            listeners.push(Arc::new(Listener {
+                name: listener.name.as_str().into(),
+                address,
+                http1: speaks(config::Protocol::Http1),
+                http2: speaks(config::Protocol::Http2),
+                max_connections: listener.max_connections,
+                max_connections_per_ip: listener.max_connections_per_ip,
+                header_timeout: self.positive(timeouts.header, &path.key("header")),
+                body_idle_timeout: self.positive(timeouts.body_idle, &path.key("body_idle")),
+                keep_alive_timeout: self.positive(timeouts.keep_alive, &path.key("keep_alive")),
+                write_idle_timeout: self.positive(timeouts.write_idle, &path.key("write_idle")),
+            }));
+        }
+        listeners
+    }
+
+    fn address(&mut self, text: &str, path: &Path) -> Option<SocketAddr> {
+        match text.parse() {
+            Ok(address) => return Some(address),
+            Err(_) if text.starts_with("unix:") => self.problem(path, format!("unix sockets are {NOT_AVAILABLE}")),
+            Err(_) => self.problem(path, format!("`{text}` is not an address; write ip:port or [v6]:port, such as 0.0.0.0:8080")),
+        }
+        None
+    }
+
+    fn positive(&mut self, span: crate::units::Span, path: &Path) -> std::time::Duration {
+        if span.0.is_zero() {
+            self.problem(path, "must be more than zero");
+        }
+        span.0
+    }
+
+    fn process(&mut self) -> Option<Process> {
+        let config = self.config;
+        let path = Path::root("admin");
+        let address = self.address(&config.admin.address, &path.key("address"));
+        if address.is_some_and(|address| !address.ip().is_loopback()) && config.admin.token.is_empty() {
+            self.problem(&path.key("address"), "an address that is not loopback needs `admin.token`");
+        }
+        if config.store.memory.max_keys == 0 {
+            self.problem(&Path::root("store").key("memory").key("max_keys"), "must be at least 1");
+        }
+        if config.access_log.to.is_empty() {
+            self.problem(&Path::root("access_log").key("to"), "write stdout, stderr or the path of a file");
+        }
+        Some(Process {
+            workers: match config.workers {
+                config::Workers::Auto => None,
+                config::Workers::Count(count) => Some(count),
+            },
+            admin_address: address?,
+            admin_token: Some(config.admin.token.as_str()).filter(|token| !token.is_empty()).map(Into::into),
+            access_log_to: config.access_log.to.as_str().into(),
+            max_keys: usize::try_from(config.store.memory.max_keys).unwrap_or(usize::MAX),
+            shutdown_delay: config.shutdown.delay.0,
+            shutdown_drain: config.shutdown.drain.0,
+        })
+    }
+
+    fn rejection(&mut self) -> Rejection {
+        let rejection = &self.config.rejection;
+        let path = Path::root("rejection");
+        let status = StatusCode::from_u16(rejection.status).ok().filter(|status| status.is_client_error() || status.is_server_error());
+        if status.is_none() {
+            self.problem(&path.key("status"), "a refusal's status is from 400 to 599");
+        }
+        let form = match rejection.body {
+            config::RejectionBody::Simple => BodyForm::Simple,
+            config::RejectionBody::Problem => BodyForm::Problem,
+            config::RejectionBody::Stripe => {
+                self.problem(&path.key("body"), format!("`stripe` is {NOT_AVAILABLE}"));
+                BodyForm::Simple
+            }
+        };
+        let families = rejection.headers.0.iter().map(|family| match family {
+            config::RateLimitHeaders::XRatelimit => Family::XRateLimit,
+            config::RateLimitHeaders::Ietf => Family::Ietf,
+            config::RateLimitHeaders::Ietf03 => Family::Ietf03,
+            config::RateLimitHeaders::Github => Family::GitHub,
+        });
+        let families: Vec<_> = families.collect();
+        if families.contains(&Family::XRateLimit) && families.contains(&Family::GitHub) {
+            self.problem(&path.key("headers"), "x-ratelimit and github use the same names with different meanings; choose one");
+        }
+        Rejection { status: status.unwrap_or(StatusCode::TOO_MANY_REQUESTS), form, families }
+    }
+}
+
+fn access_log(config: &config::AccessLog) -> Option<AccessLog> {
+    let format = match config.format {
+        config::LogFormat::Json => Format::Json,
+        config::LogFormat::Text => Format::Text,
+        config::LogFormat::Off => return None,
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share from 0 to 1 was checked when it was read")]
+    let sample = (config.sample.0 * 2_f64.powi(32)) as u64;
+    Some(AccessLog { format, sample })
+}
+
+/// What a known word says whose capability this version does not have.
+const NOT_AVAILABLE: &str = "not available in this version";
+const MAX_NAME: usize = 100;

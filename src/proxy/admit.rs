@@ -1,0 +1,111 @@
+//! From a plan's charges to a permit or a refusal: the only place that sees both policy and store.
+
+use http::HeaderMap;
+
+use super::gateway::Gateway;
+use super::record::Completion;
+use crate::admission::{self, Denial, Permit};
+use crate::clock::{SECOND, unix_seconds};
+use crate::headers::{Numbers, add_rate_limit};
+use crate::limit::{Outcome, Verdict};
+use crate::policy::{Proceed, Window};
+use crate::respond::Answer;
+use crate::snapshot::Snapshot;
+
+/// Where a client stands: the window that its response reports.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// Its limit, remaining and reset.
+    outcome: Option<Outcome>,
+    policy: Option<http::HeaderValue>,
+    policy_name: Box<str>,
+}
+
+/// Admits the request or says why not, and notes either.
+pub(super) fn admit(gateway: &Gateway, snapshot: &Snapshot, proceed: &Proceed<'_>, completion: &mut Completion) -> Result<Permit, Answer> {
+    if proceed.exempt {
+        return Ok(Permit::uncounted());
+    }
+    let now = completion.started;
+    let decision = admission::admit(&gateway.store, &gateway.slots, &proceed.slots, &proceed.charges, now);
+    let tier = completion.tier;
+    let metrics = |limit: u16| snapshot.limit_metrics.get(usize::from(limit));
+    let mut note_shadow = |limit: u16| {
+        if let Some(counter) = metrics(limit).and_then(|metrics| metrics.shadow.get(tier)) {
+            counter.one(gateway.lane);
+        }
+        completion.shadow = Some(limit);
+    };
+    decision.shadow_hits.into_iter().for_each(&mut note_shadow);
+    match decision.verdict {
+        Ok(permit) => {
+            if !proceed.shadow.is_empty() {
+                admission::shadow(&gateway.store, &proceed.shadow, now).into_iter().for_each(&mut note_shadow);
+            }
+            let tightest = tightest(&decision.outcomes).and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
+            completion.standing = tightest.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
+            Ok(permit)
+        }
+        Err(Denial { limit, charge, retry_after }) => {
+            if let Some(counter) = metrics(limit).and_then(|metrics| metrics.limited.get(tier)) {
+                counter.one(gateway.lane);
+            }
+            completion.limited_by = Some(limit);
+            let refusing = charge.and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
+            completion.standing = refusing.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
+            let name = snapshot.policy.limits.get(usize::from(limit)).map_or("", |limit| &limit.name);
+            Err(Answer::Limited { limit: name.into(), retry_after, status: snapshot.rejection.status })
+        }
+    }
+}
+
+impl Standing {
+    fn of(outcome: &Outcome, window: &Window) -> Self {
+        Self { outcome: Some(*outcome), policy: Some(window.policy.clone()), policy_name: window.policy_name.clone() }
+    }
+
+    /// Puts the numbers on a response.
+    pub(super) fn report(&self, gateway: &Gateway, snapshot: &Snapshot, headers: &mut HeaderMap) {
+        let (Some(outcome), Some(policy)) = (&self.outcome, &self.policy) else { return };
+        let retry_after = match outcome.verdict {
+            Verdict::Exceeds { retry_after } => Some(retry_after.max(SECOND)),
+            Verdict::Conforms | Verdict::Never => None,
+        };
+        let numbers = Numbers {
+            limit: outcome.limit,
+            remaining: outcome.remaining,
+            reset_after: outcome.reset_after,
+            retry_after,
+            policy,
+            policy_name: &self.policy_name,
+            unix_now: &|| unix_seconds(gateway.clock.wall_now()),
+        };
+        add_rate_limit(headers, &snapshot.rejection.families, &numbers);
+    }
+}
+
+/// The window with the smallest share left.
+fn tightest(outcomes: &[Outcome]) -> Option<usize> {
+    // a/b < c/d without division; counts are below 2^40, so the products fit.
+    let share_less = |a: &Outcome, b: &Outcome| u128::from(a.remaining) * u128::from(b.limit) < u128::from(b.remaining) * u128::from(a.limit);
+    let mut tightest: Option<(usize, &Outcome)> = None;
+    for (at, outcome) in outcomes.iter().enumerate() {
+        if tightest.is_none_or(|(_, best)| share_less(outcome, best)) {
+            tightest = Some((at, outcome));
+        }
+    }
+    tightest.map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_share_is_the_tightest() {
+        let outcome = |remaining, limit| Outcome { verdict: Verdict::Conforms, limit, remaining, reset_after: 0 };
+        assert_eq!(tightest(&[outcome(50, 100), outcome(4, 10), outcome(999, 1000)]), Some(1));
+        assert_eq!(tightest(&[outcome(0, 10), outcome(0, 5)]), Some(0));
+        assert_eq!(tightest(&[]), None);
+    }
+}

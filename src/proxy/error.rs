@@ -1,0 +1,21 @@
+//! From what went wrong with an exchange to what the client is told. Whose fault it was decides: the client's own faults come
+//! back as 4xx, a silent upstream as 504, a broken one as 502, a full one as 503.
+
+use crate::body::RequestBodyError;
+use crate::respond::Answer;
+use crate::upstream::{ExchangeError, UpstreamError};
+
+pub(super) fn answer(error: &UpstreamError) -> Answer {
+    match error {
+        UpstreamError::Connect(_) => Answer::BadGateway,
+        UpstreamError::ConnectTimeout | UpstreamError::Exchange(ExchangeError::Timeout) => Answer::GatewayTimeout,
+        UpstreamError::Saturated => Answer::Unavailable,
+        UpstreamError::Exchange(ExchangeError::Closed | ExchangeError::Io(_) | ExchangeError::Invalid(_)) => Answer::BadGateway,
+        UpstreamError::Exchange(ExchangeError::RequestBody(error)) => match error {
+            RequestBodyError::TooLarge => Answer::PayloadTooLarge,
+            RequestBodyError::Idle => Answer::RequestTimeout,
+            // Nobody is left to read the answer to an aborted body; if somebody is, it was malformed.
+            RequestBodyError::Malformed | RequestBodyError::Aborted => Answer::MalformedBody,
+        },
+    }
+}

@@ -1,0 +1,108 @@
+//! Sending an admitted request to its upstream and taking the response.
+
+use std::borrow::Cow;
+
+use http::Version;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tracing::warn;
+
+use super::gateway::Gateway;
+use super::{Reply, error};
+use crate::admission::Permit;
+use crate::body::RequestBody;
+use crate::headers::{EndToEndHead, Forwarding, Framing};
+use crate::identity::Identity;
+use crate::policy::{Proceed, Route, UpstreamId};
+use crate::request::Facts;
+use crate::respond::Answer;
+use crate::snapshot::{Listener, Snapshot, UpstreamKind};
+use crate::upstream::{Request, Response};
+
+/// Everything that decides what upstream sees.
+pub(super) struct Way<'a, 's> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) listener: &'a Listener,
+    pub(super) facts: &'a Facts<'a>,
+    pub(super) identity: &'a Identity<'a>,
+    pub(super) proceed: &'a Proceed<'s>,
+    pub(super) upstream: UpstreamId,
+}
+
+/// Refuses a body that says it is too large, before anybody is asked to take it.
+pub(super) fn check_size(facts: &Facts<'_>, route: &Route) -> Result<(), Answer> {
+    if declared_length(facts).is_some_and(|length| length > route.max_body) { Err(Answer::PayloadTooLarge) } else { Ok(()) }
+}
+
+/// Carries out the exchange. The permit is held for as long as it takes, and goes on in the response.
+pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permit, body: Incoming) -> Result<Reply, Answer> {
+    let route = way.proceed.route;
+    let framing = framing(way.facts, &body);
+    let target = target(way);
+    let head = EndToEndHead::new(&Forwarding {
+        facts: way.facts,
+        target: &target,
+        framing,
+        via_trusted_proxy: way.identity.via_trusted_proxy,
+        edits: &route.request_edits,
+        identity: &way.snapshot.identity_headers,
+        default_host: default_host(way),
+    });
+    let body = (framing != Framing::None).then(|| RequestBody::new(body, route.max_body, way.listener.body_idle_timeout));
+    let request = Request {
+        upstream: way.upstream,
+        method: way.facts.method,
+        head: &head,
+        framing,
+        body,
+        response_timeout: route.response_timeout,
+        total_timeout: route.total_timeout,
+    };
+    match gateway.client.exchange(permit, request).await {
+        Ok(Response { status, headers, body }) => Ok(Reply { status, headers, body }),
+        Err(error) => {
+            gateway.client.count(way.upstream, &error);
+            if error.request_body().is_none()
+                && let Some(unsaid) = gateway.may_warn(gateway.clock.now())
+            {
+                let upstream = way.snapshot.upstreams.get(usize::from(way.upstream.0)).map_or("", |upstream| &upstream.name);
+                warn!(%error, upstream, route = &*route.name, unsaid, "upstream failed");
+            }
+            Err(error::answer(&error))
+        }
+    }
+}
+
+fn declared_length(facts: &Facts<'_>) -> Option<u64> {
+    // hyper has refused everything but one valid number.
+    facts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// The body's framing is the client's where HTTP/1.1 has a word for it.
+fn framing(facts: &Facts<'_>, body: &Incoming) -> Framing {
+    let streams = facts.version == Version::HTTP_2 && !body.is_end_stream();
+    match declared_length(facts) {
+        Some(length) => Framing::Length(length),
+        None if streams || facts.headers.contains_key(TRANSFER_ENCODING) => Framing::Chunked,
+        None => Framing::None,
+    }
+}
+
+/// The client's bytes, unless the route rewrites the path; the query is the client's either way.
+fn target<'a>(way: &Way<'a, '_>) -> Cow<'a, str> {
+    let Some(rewrite) = &way.proceed.route.rewrite else { return Cow::Borrowed(way.facts.target) };
+    let mut target = rewrite.apply(way.facts, way.proceed.pattern);
+    if let Some(query) = way.facts.query {
+        target.push('?');
+        target.push_str(query);
+    }
+    Cow::Owned(target)
+}
+
+fn default_host<'a>(way: &Way<'a, '_>) -> &'a str {
+    match way.snapshot.upstreams.get(usize::from(way.upstream.0)).map(|upstream| &upstream.kind) {
+        Some(UpstreamKind::Endpoints(endpoints)) => endpoints.first().map_or("", |endpoint| &endpoint.authority),
+        _ => "echo",
+    }
+}

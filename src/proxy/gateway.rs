@@ -1,0 +1,126 @@
+//! What one worker thread has at hand for every request.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admission::Slots;
+use crate::clock::{Clock, Nanos, SECOND};
+use crate::respond::Answer;
+use crate::snapshot::{Current, Snapshot};
+use crate::store::Store;
+use crate::telemetry::access_log::Sink;
+use crate::telemetry::metrics::{self, Counter, Lane, Registry};
+use crate::upstream::{Client, Shared};
+
+/// What a [`Gateway`] is made of. All of it is shared with other workers but the log's sink.
+#[derive(Debug)]
+pub struct Parts {
+    /// Time.
+    pub clock: Clock,
+    /// Counters.
+    pub store: Arc<Store>,
+    /// Concurrency slots.
+    pub slots: Slots,
+    /// The configuration in force.
+    pub current: Arc<Current>,
+    /// Endpoints' loads.
+    pub upstreams: Arc<Shared>,
+    /// Metrics.
+    pub registry: Registry,
+    /// This worker's lane in them.
+    pub lane: Lane,
+    /// This worker's end of the access log.
+    pub log: Sink,
+}
+
+/// A worker's gateway. Belongs to its thread: nothing in it needs a lock.
+#[derive(Debug)]
+pub struct Gateway {
+    pub(super) clock: Clock,
+    pub(super) store: Arc<Store>,
+    pub(super) slots: Slots,
+    pub(super) client: Client,
+    pub(super) log: Sink,
+    pub(super) lane: Lane,
+    pub(super) client_aborts: Counter,
+    current: Arc<Current>,
+    cached: RefCell<Rc<Arc<Snapshot>>>,
+    registry: Registry,
+    refusals: RefCell<HashMap<&'static str, Counter>>,
+    sample: Cell<u32>,
+    warned: Cell<Nanos>,
+    unsaid: Cell<u64>,
+}
+
+impl Gateway {
+    /// For a worker.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { clock, store, slots, current, upstreams, registry, lane, log } = parts;
+        let snapshot = current.load();
+        let client = Client::new(upstreams, lane);
+        client.follow(&snapshot);
+        Self {
+            clock,
+            store,
+            slots,
+            client,
+            log,
+            lane,
+            client_aborts: registry.counter(metrics::CLIENT_ABORTS, &[]),
+            current,
+            cached: RefCell::new(Rc::new(snapshot)),
+            registry,
+            refusals: RefCell::default(),
+            sample: Cell::new(0),
+            warned: Cell::new(0),
+            unsaid: Cell::new(0),
+        }
+    }
+
+    /// The configuration in force; the caller keeps it for the whole request.
+    #[must_use]
+    pub fn snapshot(&self) -> Rc<Arc<Snapshot>> {
+        let mut cached = self.cached.borrow_mut();
+        if cached.generation != self.current.generation() {
+            *cached = Rc::new(self.current.load());
+            self.client.follow(&cached);
+        }
+        Rc::clone(&cached)
+    }
+
+    /// What is due now and then: idle connections, a new configuration, waiting log lines.
+    pub fn tick(&self, elapsed: Duration) {
+        let _ = self.snapshot();
+        self.client.sweep(elapsed);
+        self.log.flush();
+    }
+
+    pub(super) fn count_refusal(&self, answer: &Answer) {
+        let code = answer.code();
+        let mut refusals = self.refusals.borrow_mut();
+        let make = || self.registry.counter(metrics::REFUSED, &[("reason", code)]);
+        refusals.entry(code).or_insert_with(make).one(self.lane);
+    }
+
+    /// Whether a request is among the `share` of 2^32 that are logged.
+    pub(super) fn sampled(&self, share: u64) -> bool {
+        // A Weyl sequence: exact in the long run and cheaper than randomness.
+        let next = self.sample.get().wrapping_add(0x9e37_79b9);
+        self.sample.set(next);
+        u64::from(next) < share
+    }
+
+    /// Whether a warning may be said, and how many were not since the last: an upstream that is down must not fill the disk.
+    pub(super) fn may_warn(&self, now: Nanos) -> Option<u64> {
+        if self.warned.get() != 0 && now.saturating_sub(self.warned.get()) < SECOND {
+            self.unsaid.set(self.unsaid.get() + 1);
+            return None;
+        }
+        self.warned.set(now.max(1));
+        Some(self.unsaid.replace(0))
+    }
+}

@@ -1,0 +1,129 @@
+//! The story of one request, from top to bottom: [`handle`].
+//!
+//! Facts, identity, plan, admission, forwarding, response; each step is a module below, and each can end the story with an
+//! [`Answer`]. Only [`admit`] sees both the plan's charges and the store.
+
+mod admit;
+mod error;
+mod forward;
+mod gateway;
+mod record;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, MAX_FORWARDS};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
+use hyper::body::Incoming;
+
+use crate::body::Body;
+use crate::headers::looped;
+use crate::identity::identify;
+use crate::policy::{Action, Plan, plan};
+use crate::request::{ConnInfo, Facts};
+use crate::respond::Answer;
+use crate::snapshot::{Listener, Snapshot};
+use crate::upstream::{Received, ResponseBody};
+
+use record::Completion;
+
+pub use gateway::{Gateway, Parts as GatewayParts};
+
+/// What hyper sends.
+pub type GatewayBody = Body<ResponseBody, Completion>;
+
+/// A response before its body and its record are joined.
+struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Received,
+}
+
+/// Answers one request.
+pub async fn handle(gateway: Rc<Gateway>, listener: &Listener, conn: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<GatewayBody> {
+    let snapshot = gateway.snapshot();
+    let (parts, body) = request.into_parts();
+    let mut completion = Completion::new(&gateway, &snapshot, &parts, conn);
+    let reply = match decide(&gateway, &snapshot, listener, conn, &parts, body, &mut completion).await {
+        Ok(reply) => reply,
+        Err(answer) => {
+            gateway.count_refusal(&answer);
+            completion.answered(&answer);
+            let (head, body) = answer.respond(snapshot.rejection.form, &parts.method, parts.version).into_parts();
+            let mut headers = head.headers;
+            completion.standing.report(&gateway, &snapshot, &mut headers);
+            Reply { status: head.status, headers, body: Received::Whole(body) }
+        }
+    };
+    completion.status = reply.status;
+    let mut response = Response::new(match reply.body {
+        Received::Whole(bytes) => Body::full(bytes, completion),
+        Received::Stream(stream) => Body::stream(stream, completion),
+    });
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}
+
+async fn decide(
+    gateway: &Gateway,
+    snapshot: &Snapshot,
+    listener: &Listener,
+    conn: &ConnInfo,
+    parts: &Parts,
+    body: Incoming,
+    completion: &mut Completion,
+) -> Result<Reply, Answer> {
+    let facts = Facts::read(parts, conn, &snapshot.path_rules).map_err(Answer::Malformed)?;
+    completion.saw(&facts);
+    if ends_here(&facts) {
+        return Ok(options());
+    }
+    let identity = identify(&facts, &snapshot.identity).map_err(Answer::Unauthorized)?;
+    completion.identified(&identity);
+    let proceed = match plan(&snapshot.policy, &facts, &identity) {
+        Plan::Proceed(proceed) => proceed,
+        Plan::Blocked => return Err(Answer::Forbidden),
+        Plan::NoRoute => return Err(Answer::NotFound),
+        Plan::OtherMethods(methods) => return Err(Answer::MethodNotAllowed(methods.into_iter().cloned().collect())),
+    };
+    completion.routed(proceed.route.id);
+    forward::check_size(&facts, proceed.route)?;
+    if looped(&facts) {
+        return Err(Answer::Loop);
+    }
+    let permit = admit::admit(gateway, snapshot, &proceed, completion)?;
+    let permit = completion.keep(permit);
+    let mut reply = match &proceed.route.action {
+        Action::Respond { status, content_type, body } => fixed(*status, content_type, body, facts.method),
+        Action::Forward(upstream) => {
+            let way = forward::Way { snapshot, listener, facts: &facts, identity: &identity, proceed: &proceed, upstream: *upstream };
+            forward::forward(gateway, &way, permit, body).await?
+        }
+    };
+    proceed.route.response_edits.apply(&mut reply.headers);
+    completion.standing.report(gateway, snapshot, &mut reply.headers);
+    Ok(reply)
+}
+
+/// `OPTIONS *` is about the gateway itself, and `Max-Forwards: 0` says that nobody further is meant (RFC 9110 §7.6.2, §9.3.7).
+fn ends_here(facts: &Facts<'_>) -> bool {
+    facts.method == Method::OPTIONS && (facts.path == "*" || facts.single(&MAX_FORWARDS) == Some("0"))
+}
+
+fn options() -> Reply {
+    let mut headers = HeaderMap::new();
+    headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    Reply { status: StatusCode::OK, headers, body: Received::Whole(Bytes::new()) }
+}
+
+fn fixed(status: StatusCode, content_type: &HeaderValue, body: &Bytes, method: &Method) -> Reply {
+    let mut headers = HeaderMap::with_capacity(8);
+    if status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED {
+        headers.insert(CONTENT_TYPE, content_type.clone());
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    let bodiless = method == Method::HEAD || !headers.contains_key(CONTENT_LENGTH);
+    Reply { status, headers, body: Received::Whole(if bodiless { Bytes::new() } else { body.clone() }) }
+}

@@ -1,0 +1,187 @@
+//! What is remembered of a request: metrics and the access log, written when the last byte has gone out, or the client has.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Method, StatusCode, Version};
+
+use super::admit::Standing;
+use super::gateway::Gateway;
+use crate::admission::Permit;
+use crate::body::{End, EndOfBody};
+use crate::clock::Nanos;
+use crate::identity::{ClientId, Identity, Network};
+use crate::policy::RouteId;
+use crate::request::{ConnInfo, Facts};
+use crate::respond::Answer;
+use crate::snapshot::Snapshot;
+use crate::telemetry::access_log::Line;
+
+/// Travels with a request from its head to its end. Holds the permit, so a concurrency slot is given back exactly then.
+#[derive(Debug)]
+pub struct Completion {
+    gateway: Rc<Gateway>,
+    conn: Rc<ConnInfo>,
+    snapshot: Rc<Arc<Snapshot>>,
+    pub(super) started: Nanos,
+    pub(super) status: StatusCode,
+    pub(super) standing: Standing,
+    pub(super) tier: usize,
+    pub(super) limited_by: Option<u16>,
+    pub(super) shadow: Option<u16>,
+    route: Option<RouteId>,
+    permit: Option<Permit>,
+    log: Option<Box<Logged>>,
+    done: bool,
+}
+
+/// What only the access log wants.
+#[derive(Debug)]
+struct Logged {
+    method: Method,
+    path: String,
+    host: String,
+    version: Version,
+    network: Network,
+    client: Option<ClientId>,
+    failed: bool,
+}
+
+impl Completion {
+    pub(super) fn new(gateway: &Rc<Gateway>, snapshot: &Rc<Arc<Snapshot>>, parts: &Parts, conn: &Rc<ConnInfo>) -> Self {
+        conn.progress.begin();
+        let log = snapshot.access_log.is_some().then(|| {
+            Box::new(Logged {
+                method: parts.method.clone(),
+                path: String::new(),
+                host: String::new(),
+                version: parts.version,
+                network: snapshot.identity.grouping.network_of(conn.peer.ip()),
+                client: None,
+                failed: false,
+            })
+        });
+        Self {
+            gateway: Rc::clone(gateway),
+            conn: Rc::clone(conn),
+            snapshot: Rc::clone(snapshot),
+            started: gateway.clock.now(),
+            status: CLIENT_CLOSED_REQUEST,
+            standing: Standing::default(),
+            tier: 0,
+            limited_by: None,
+            shadow: None,
+            route: None,
+            permit: None,
+            log,
+            done: false,
+        }
+    }
+
+    pub(super) fn saw(&mut self, facts: &Facts<'_>) {
+        if let Some(log) = &mut self.log {
+            log.path.push_str(&facts.path);
+            log.host.push_str(&facts.authority.host);
+        }
+    }
+
+    pub(super) fn identified(&mut self, identity: &Identity<'_>) {
+        self.tier = usize::from(identity.tier.0);
+        if let Some(log) = &mut self.log {
+            log.network = identity.network;
+            log.client = identity.client.map(|(id, _)| id);
+        }
+    }
+
+    pub(super) fn routed(&mut self, route: RouteId) {
+        self.route = Some(route);
+    }
+
+    /// Takes the permit into keeping and lends it for forwarding.
+    pub(super) fn keep(&mut self, permit: Permit) -> &Permit {
+        self.permit.insert(permit)
+    }
+
+    pub(super) fn answered(&mut self, answer: &Answer) {
+        if let Some(log) = &mut self.log {
+            log.failed = !matches!(answer, Answer::NotFound);
+        }
+    }
+
+    fn finish(&mut self, end: End) {
+        if std::mem::replace(&mut self.done, true) {
+            return;
+        }
+        self.permit = None;
+        self.conn.progress.end();
+        let lane = self.gateway.lane;
+        let duration = self.gateway.clock.now().saturating_sub(self.started);
+        if let Some(metrics) = self.route.and_then(|route| self.snapshot.route_metrics.get(usize::from(route.0))) {
+            let class = usize::from(self.status.as_u16() / 100).saturating_sub(1);
+            if let Some(counter) = metrics.by_class.get(class) {
+                counter.one(lane);
+            }
+            metrics.duration.observe(lane, duration);
+        }
+        if end == End::Aborted {
+            self.gateway.client_aborts.one(lane);
+        }
+        self.write_log(duration, end);
+    }
+
+    fn write_log(&mut self, duration: Nanos, end: End) {
+        let (Some(log), Some(settings)) = (self.log.take(), &self.snapshot.access_log) else { return };
+        let always = log.failed || self.status.is_client_error() || self.status.is_server_error() || end != End::Complete;
+        if !always && !self.gateway.sampled(settings.sample) {
+            return;
+        }
+        let snapshot = &self.snapshot;
+        let name_of = |limit: u16| snapshot.policy.limits.get(usize::from(limit)).map(|limit| &*limit.name);
+        let line = Line {
+            time: self.gateway.clock.wall_now() - std::time::Duration::from_nanos(duration),
+            method: log.method.as_str(),
+            path: &log.path,
+            host: &log.host,
+            protocol: protocol(log.version),
+            status: self.status.as_u16(),
+            duration_us: duration / 1000,
+            address: log.network.address,
+            prefix: log.network.prefix,
+            client: log.client.and_then(|id| snapshot.identity.clients.get(id)).map(|client| &*client.id),
+            tier: snapshot.identity.tiers.get(self.tier).map_or("", |tier| tier),
+            route: self.route.and_then(|route| snapshot.policy.routes.named(route)),
+            limited_by: self.limited_by.and_then(name_of),
+            shadow: self.shadow.and_then(name_of),
+            aborted: end == End::Aborted,
+        };
+        self.gateway.log.log(settings.format, &line);
+    }
+}
+
+impl EndOfBody for Completion {
+    fn ended(&mut self, end: End) {
+        self.finish(end);
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        // No response was ever made: the client left while upstream was being asked.
+        self.finish(End::Aborted);
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// Never sent: nginx's word for a client that did not wait.
+const CLIENT_CLOSED_REQUEST: StatusCode = match StatusCode::from_u16(499) {
+    Ok(status) => status,
+    Err(_) => StatusCode::BAD_REQUEST,
+};

@@ -1,0 +1,193 @@
+//! The life of a connection: which protocol, its requests, its end.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::io::{ClientIo, Protocol};
+use crate::clock::deadline::Deadline;
+use crate::proxy::{self, Gateway};
+use crate::request::{ConnInfo, Progress};
+use crate::snapshot::Listener;
+
+/// By which a connection is asked to end: after its requests in flight, or at once if it is idle.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    asked: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Closing {
+    pub(super) fn ask(&self) {
+        self.asked.set(true);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, cx: &Context<'_>) -> bool {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        self.asked.get()
+    }
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve(
+    mut stream: TcpStream,
+    peer: std::net::SocketAddr,
+    listener: Arc<Listener>,
+    gateway: Rc<Gateway>,
+    closing: Rc<Closing>,
+) {
+    // Responses are written whole; waiting to fill a segment would only delay them.
+    let _ = stream.set_nodelay(true);
+    let Some((protocol, prefix)) = sniff(&mut stream, &listener, &closing).await else { return };
+    let mut peer = peer;
+    peer.set_ip(peer.ip().to_canonical());
+    let conn = Rc::new(ConnInfo { peer, listener: Arc::clone(&listener.name), scheme: "http", progress: Progress::default() });
+    let io = TokioIo::new(ClientIo::new(stream, prefix.freeze(), protocol, Rc::clone(&conn), Arc::clone(&listener)));
+    let service = service_fn(move |request| {
+        let (gateway, listener, conn) = (Rc::clone(&gateway), Arc::clone(&listener), Rc::clone(&conn));
+        async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, &conn, request).await) }
+    });
+    match protocol {
+        Protocol::Http1 => {
+            let mut connection = http1().serve_connection(io, service);
+            let ended = drive(Pin::new(&mut connection), &closing, |connection| connection.graceful_shutdown()).await;
+            if ended.is_ok() {
+                let io = connection.into_parts().io.into_inner();
+                if !io.ended {
+                    linger(io.into_stream()).await;
+                }
+            }
+        }
+        Protocol::Http2 => {
+            let connection = pin!(http2().serve_connection(io, service));
+            let _ = drive(connection, &closing, |connection| connection.graceful_shutdown()).await;
+        }
+    }
+}
+
+fn http1() -> http1::Builder {
+    // Timeouts are the socket's (see `io`); the rest are hyper's defaults: 100 fields, about 400 KiB of head.
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEAD).half_close(false);
+    builder
+}
+
+fn http2() -> http2::Builder<LocalExecutor> {
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .max_pending_accept_reset_streams(20)
+        .max_local_error_reset_streams(1024)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Runs a connection, and asks it to end when we are asked to.
+async fn drive<C>(mut connection: Pin<&mut C>, closing: &Closing, end: impl Fn(Pin<&mut C>)) -> Result<(), hyper::Error>
+where
+    C: Future<Output = Result<(), hyper::Error>>,
+{
+    let mut told = false;
+    std::future::poll_fn(|cx| {
+        if closing.poll(cx) && !std::mem::replace(&mut told, true) {
+            end(connection.as_mut());
+        }
+        connection.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Reads as far as it takes to tell HTTP/2's preface from a request line. `None` if the connection ends first.
+async fn sniff(stream: &mut TcpStream, listener: &Listener, closing: &Closing) -> Option<(Protocol, BytesMut)> {
+    if !listener.http2 {
+        return Some((Protocol::Http1, BytesMut::new()));
+    }
+    let mut seen = BytesMut::with_capacity(PREFACE.len());
+    let deadline = Deadline::new();
+    deadline.arm(listener.header_timeout);
+    loop {
+        let compared = seen.len().min(PREFACE.len());
+        if seen.get(..compared) != PREFACE.get(..compared) {
+            return listener.http1.then_some((Protocol::Http1, seen));
+        }
+        if compared == PREFACE.len() {
+            return Some((Protocol::Http2, seen));
+        }
+        let read = std::future::poll_fn(|cx| {
+            if closing.poll(cx) && seen.is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+            }
+            match pin!(stream.read_buf(&mut seen)).poll(cx) {
+                Poll::Ready(read) => Poll::Ready(read),
+                Poll::Pending => deadline.poll_due(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
+            }
+        });
+        match read.await {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Reads and forgets what a client is still sending, for a moment: closing on unread bytes would reset the connection, and the
+/// client might never see the answer that told it to stop (RFC 9112 §9.6).
+async fn linger(mut stream: TcpStream) {
+    let mut sink = vec![0; 16 << 10];
+    let mut left = LINGER_BYTES;
+    let deadline = Deadline::new();
+    let drain = async {
+        while let Ok(read @ 1..) = stream.read(&mut sink).await {
+            left = left.saturating_sub(read);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = deadline.bound(LINGER, drain).await;
+}
+
+/// Runs hyper's HTTP/2 streams on the worker's own thread.
+#[derive(Debug, Clone, Copy)]
+struct LocalExecutor;
+
+impl<F> Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Also the size of reads, so not too small for uploads.
+const MAX_HEAD: usize = 64 << 10;
+const MAX_STREAMS: u32 = 256;
+const MAX_HEADER_LIST: u32 = 32 << 10;
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1 << 20;

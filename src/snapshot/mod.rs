@@ -1,0 +1,202 @@
+//! The compiled configuration: immutable, numbered, swapped whole.
+//!
+//! `compile` makes it, a request loads it once, and a reload puts another in its place. Counters, connections and
+//! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::StatusCode;
+
+use crate::headers::{Family, IdentityHeaders};
+use crate::identity::IdentityRules;
+use crate::policy::Policy;
+use crate::request::PathRules;
+use crate::respond::BodyForm;
+use crate::telemetry::access_log::Format;
+use crate::telemetry::metrics::{Counter, Histogram};
+
+/// One generation.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Its number, from 1.
+    pub generation: u64,
+    /// How paths are brought to normal form.
+    pub path_rules: PathRules,
+    /// Who is calling.
+    pub identity: IdentityRules,
+    /// Headers with a meaning of their own.
+    pub identity_headers: IdentityHeaders,
+    /// Routes and limits.
+    pub policy: Policy,
+    /// By `UpstreamId`.
+    pub upstreams: Vec<Upstream>,
+    /// What a refused client gets.
+    pub rejection: Rejection,
+    /// The access log, unless it is off.
+    pub access_log: Option<AccessLog>,
+    /// By the place of a limit in the policy.
+    pub limit_metrics: Vec<LimitMetrics>,
+    /// By `RouteId`.
+    pub route_metrics: Vec<RouteMetrics>,
+    /// Sockets.
+    pub listeners: Vec<Arc<Listener>>,
+    /// What takes effect only at start.
+    pub process: Process,
+}
+
+/// A set of interchangeable servers.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its servers.
+    pub kind: UpstreamKind,
+    /// Until connected.
+    pub connect_timeout: Duration,
+    /// Until the response's head, and between two bytes of its body.
+    pub response_timeout: Duration,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+    /// Connections at once, over all workers.
+    pub max_connections: u32,
+}
+
+/// What an upstream is.
+#[derive(Debug)]
+pub enum UpstreamKind {
+    /// Servers.
+    Endpoints(Vec<Endpoint>),
+    /// Inside the gateway: answers with what it received.
+    Echo,
+}
+
+/// One server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `host:port`.
+    pub authority: Arc<str>,
+    /// Its share.
+    pub weight: u32,
+}
+
+/// What a refused client gets.
+#[derive(Debug)]
+pub struct Rejection {
+    /// Usually 429.
+    pub status: StatusCode,
+    /// The form of every body the gateway makes.
+    pub form: BodyForm,
+    /// Rate-limit fields.
+    pub families: Vec<Family>,
+}
+
+/// The access log.
+#[derive(Debug)]
+pub struct AccessLog {
+    /// The form of a line.
+    pub format: Format,
+    /// Of 2^32 requests, how many are logged; refusals and errors always are.
+    pub sample: u64,
+}
+
+/// Counters of a limit.
+#[derive(Debug)]
+pub struct LimitMetrics {
+    /// Refused, by tier.
+    pub limited: Vec<Counter>,
+    /// Would have been refused, by tier.
+    pub shadow: Vec<Counter>,
+}
+
+/// Counters of a route.
+#[derive(Debug)]
+pub struct RouteMetrics {
+    /// By class of status, 1xx first.
+    pub by_class: Vec<Counter>,
+    /// Durations.
+    pub duration: Histogram,
+}
+
+/// A listening socket's settings.
+#[derive(Debug)]
+pub struct Listener {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its address.
+    pub address: SocketAddr,
+    /// HTTP/1.1 is spoken.
+    pub http1: bool,
+    /// HTTP/2 is spoken.
+    pub http2: bool,
+    /// Connections at once.
+    pub max_connections: u32,
+    /// Connections at once per grouped address; 0 means no limit.
+    pub max_connections_per_ip: u32,
+    /// From a request's first byte to its head's last.
+    pub header_timeout: Duration,
+    /// Between two bytes of a request body.
+    pub body_idle_timeout: Duration,
+    /// Between two requests.
+    pub keep_alive_timeout: Duration,
+    /// A response byte that the client doesn't take.
+    pub write_idle_timeout: Duration,
+}
+
+/// What takes effect only at start; a reload that changes it says so in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Worker threads; `None` is one per core.
+    pub workers: Option<u16>,
+    /// The admin listener.
+    pub admin_address: SocketAddr,
+    /// Its token.
+    pub admin_token: Option<Box<str>>,
+    /// Where the access log goes.
+    pub access_log_to: Box<str>,
+    /// Counters kept at most. The cap itself follows a reload.
+    pub max_keys: usize,
+    /// Requests are still accepted for this long after SIGTERM.
+    pub shutdown_delay: Duration,
+    /// Requests in flight may take this long after that.
+    pub shutdown_drain: Duration,
+}
+
+/// Holds the generation in force. Workers ask whether it is still theirs, which costs one load, and fetch it when it isn't.
+#[derive(Debug)]
+pub struct Current {
+    snapshot: ArcSwap<Snapshot>,
+    generation: AtomicU64,
+}
+
+impl Current {
+    /// Starts with this one.
+    #[must_use]
+    pub fn new(snapshot: Snapshot) -> Self {
+        let generation = AtomicU64::new(snapshot.generation);
+        Self { snapshot: ArcSwap::from_pointee(snapshot), generation }
+    }
+
+    /// The number of the generation in force.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The generation in force.
+    #[must_use]
+    pub fn load(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Puts another in force.
+    pub fn replace(&self, snapshot: Snapshot) {
+        let generation = snapshot.generation;
+        self.snapshot.store(Arc::new(snapshot));
+        // After the snapshot, so that whoever sees the number finds at least that snapshot.
+        self.generation.store(generation, Ordering::Release);
+    }
+}

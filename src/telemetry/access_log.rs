@@ -1,0 +1,323 @@
+//! One line per request, off the hot path.
+//!
+//! A worker writes its lines into a buffer of its own and hands full buffers to one writer thread through a bounded queue. When
+//! the writer can't keep up (a slow disk, a stopped pipe), whole buffers are dropped and their lines counted: requests never wait.
+
+use std::cell::RefCell;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::SystemTime;
+
+use super::metrics::{Counter, Lane};
+
+/// The form of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A JSON object.
+    Json,
+    /// Words.
+    Text,
+}
+
+/// What a line says. Keys, tokens, queries and whole headers are not among it.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// When the request's head was read.
+    pub time: SystemTime,
+    /// The method.
+    pub method: &'a str,
+    /// The path's normal form, without the query, which may carry a key.
+    pub path: &'a str,
+    /// The host.
+    pub host: &'a str,
+    /// The protocol.
+    pub protocol: &'static str,
+    /// The status sent.
+    pub status: u16,
+    /// Microseconds to the last byte.
+    pub duration_us: u64,
+    /// The address as limits count it.
+    pub address: IpAddr,
+    /// Its prefix's length.
+    pub prefix: u8,
+    /// The known client.
+    pub client: Option<&'a str>,
+    /// The tier.
+    pub tier: &'a str,
+    /// The route.
+    pub route: Option<&'a str>,
+    /// The limit that refused.
+    pub limited_by: Option<&'a str>,
+    /// A shadow limit that would have refused.
+    pub shadow: Option<&'a str>,
+    /// Whether the client left before the end.
+    pub aborted: bool,
+}
+
+/// A worker's end.
+#[derive(Debug)]
+pub struct Sink {
+    queue: SyncSender<Batch>,
+    buffer: RefCell<Batch>,
+    clock: RefCell<(u64, String)>,
+    dropped: Counter,
+    lane: Lane,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    text: Vec<u8>,
+    lines: u64,
+}
+
+/// The writer's end of the queue.
+#[derive(Debug)]
+pub struct Writer {
+    batches: Receiver<Batch>,
+}
+
+/// A queue of batches: workers put in through [`Queue::sink`], the [`Writer`] takes out.
+#[derive(Debug, Clone)]
+pub struct Queue(SyncSender<Batch>);
+
+/// A new queue.
+#[must_use]
+pub fn queue() -> (Queue, Writer) {
+    let (sender, batches) = sync_channel(QUEUED_BATCHES);
+    (Queue(sender), Writer { batches })
+}
+
+impl Queue {
+    /// A worker's end; `dropped` counts what the writer could not take.
+    #[must_use]
+    pub fn sink(&self, dropped: Counter, lane: Lane) -> Sink {
+        Sink {
+            queue: self.0.clone(),
+            buffer: RefCell::default(),
+            clock: RefCell::new((u64::MAX, String::new())),
+            dropped,
+            lane,
+        }
+    }
+}
+
+impl Sink {
+    /// Adds a line; hands the buffer over when it is full.
+    pub fn log(&self, format: Format, line: &Line<'_>) {
+        let mut batch = self.buffer.borrow_mut();
+        let mut clock = self.clock.borrow_mut();
+        let since = line.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if clock.0 != since.as_secs() {
+            *clock = (since.as_secs(), second_text(since.as_secs()));
+        }
+        match format {
+            Format::Json => write_json(&mut batch.text, &clock.1, since.subsec_millis(), line),
+            Format::Text => write_text(&mut batch.text, &clock.1, since.subsec_millis(), line),
+        }
+        batch.lines += 1;
+        if batch.text.len() >= BATCH_BYTES {
+            self.hand_over(&mut batch);
+        }
+    }
+
+    /// Hands over what there is. Called by a worker's tick, so that a quiet log is not a late one.
+    pub fn flush(&self) {
+        let mut batch = self.buffer.borrow_mut();
+        if batch.lines > 0 {
+            self.hand_over(&mut batch);
+        }
+    }
+
+    fn hand_over(&self, batch: &mut Batch) {
+        let full = std::mem::replace(batch, Batch { text: Vec::with_capacity(BATCH_BYTES + 1024), lines: 0 });
+        if let Err(TrySendError::Full(lost) | TrySendError::Disconnected(lost)) = self.queue.try_send(full) {
+            self.dropped.add(self.lane, lost.lines);
+        }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl Writer {
+    /// Writes until every [`Sink`] and [`Queue`] is gone. For a thread of its own. `open` is asked again after an error,
+    /// so that a log file that was moved away is made anew.
+    pub fn run(self, mut open: impl FnMut() -> io::Result<Box<dyn Write + Send>>) {
+        let mut output = open().ok();
+        for batch in self.batches {
+            if output.is_none() {
+                output = open().ok();
+            }
+            let written = output.as_mut().map(|output| output.write_all(&batch.text).and_then(|()| output.flush()));
+            if !matches!(written, Some(Ok(()))) {
+                output = None;
+            }
+        }
+    }
+}
+
+/// Opens what `access_log.to` names.
+///
+/// # Errors
+/// When a file can't be opened for appending.
+pub fn open(to: &str) -> io::Result<Box<dyn Write + Send>> {
+    match to {
+        "stdout" => Ok(Box::new(io::stdout())),
+        "stderr" => Ok(Box::new(io::stderr())),
+        path => Ok(Box::new(OpenOptions::new().create(true).append(true).open(path)?)),
+    }
+}
+
+fn second_text(unix: u64) -> String {
+    let seconds = i64::try_from(unix).unwrap_or_default();
+    let Ok(timestamp) = jiff::Timestamp::from_second(seconds) else { return String::new() };
+    let text = timestamp.to_string();
+    text.trim_end_matches('Z').to_owned()
+}
+
+fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
+    let _ = write!(out, "{{\"time\":\"{second}.{millis:03}Z\",\"method\":\"");
+    json_text(out, line.method);
+    out.extend_from_slice(b"\",\"path\":\"");
+    json_text(out, line.path);
+    out.extend_from_slice(b"\",\"host\":\"");
+    json_text(out, line.host);
+    let _ = write!(
+        out,
+        "\",\"protocol\":\"{}\",\"status\":{},\"duration_us\":{},\"address\":\"{}/{}\",\"tier\":\"",
+        line.protocol, line.status, line.duration_us, line.address, line.prefix
+    );
+    json_text(out, line.tier);
+    out.push(b'"');
+    for (name, value) in [("client", line.client), ("route", line.route), ("limited_by", line.limited_by), ("shadow", line.shadow)] {
+        if let Some(value) = value {
+            let _ = write!(out, ",\"{name}\":\"");
+            json_text(out, value);
+            out.push(b'"');
+        }
+    }
+    out.extend_from_slice(if line.aborted { b",\"aborted\":true}\n" } else { b"}\n" });
+}
+
+fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
+    let _ = write!(out, "{second}.{millis:03}Z {}/{} {} \"", line.address, line.prefix, line.client.unwrap_or("-"));
+    json_text(out, line.method);
+    out.push(b' ');
+    json_text(out, line.path);
+    let _ = writeln!(
+        out,
+        " {}\" {} {}us route={} tier={} limited_by={}{}",
+        line.protocol,
+        line.status,
+        line.duration_us,
+        line.route.unwrap_or("-"),
+        line.tier,
+        line.limited_by.unwrap_or("-"),
+        if line.aborted { " aborted" } else { "" }
+    );
+}
+
+/// Escapes what would end the string or the line, or steer a terminal; cuts what is long.
+fn json_text(out: &mut Vec<u8>, text: &str) {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+    if text.len() <= MAX_TEXT && text.bytes().all(plain) {
+        out.extend_from_slice(text.as_bytes());
+        return;
+    }
+    let mut length = 0;
+    for c in text.chars() {
+        length += c.len_utf8();
+        if length > MAX_TEXT {
+            out.extend_from_slice("…".as_bytes());
+            return;
+        }
+        let _ = match c {
+            '"' => write!(out, "\\\""),
+            '\\' => write!(out, "\\\\"),
+            // C0, DEL and C1: an escape sequence must not reach a terminal that shows the log.
+            c if c.is_control() => write!(out, "\\u{:04x}", u32::from(c)),
+            c => write!(out, "{c}"),
+        };
+    }
+}
+
+/// Big enough that handing over costs little per line.
+const BATCH_BYTES: usize = 16 << 10;
+/// With [`BATCH_BYTES`] this bounds what waits for the writer to about 4 MiB.
+const QUEUED_BATCHES: usize = 256;
+/// A longer path tells nothing more and would let clients fill the disk.
+const MAX_TEXT: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::{LOG_DROPPED, Registry};
+
+    fn line(path: &str) -> Line<'_> {
+        Line {
+            time: SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_042),
+            method: "GET",
+            path,
+            host: "example.com",
+            protocol: "HTTP/1.1",
+            status: 429,
+            duration_us: 12,
+            address: "203.0.113.7".parse().unwrap(),
+            prefix: 32,
+            client: Some("acme"),
+            tier: "pro",
+            route: None,
+            limited_by: Some("plan"),
+            shadow: None,
+            aborted: false,
+        }
+    }
+
+    #[test]
+    fn a_line_is_json_whatever_the_client_sends() {
+        let nasty = "/a\"b\\c\u{1b}[31m\r\nx\u{9b}é";
+        let mut out = Vec::new();
+        write_json(&mut out, &second_text(1_700_000_000), 42, &line(nasty));
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.matches('\n').count(), 1);
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{9b}'));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["path"], nasty);
+        assert_eq!(value["time"], "2023-11-14T22:13:20.042Z");
+        assert_eq!(value["limited_by"], "plan");
+    }
+
+    #[test]
+    fn what_the_writer_cannot_take_is_dropped_and_counted() {
+        let registry = Registry::new(1);
+        let dropped = registry.counter(LOG_DROPPED, &[]);
+        let (queue, writer) = queue();
+        let sink = queue.sink(dropped.clone(), registry.lane(0));
+        let long = "/".repeat(1000);
+        let lines = 2 * QUEUED_BATCHES * BATCH_BYTES / 1000;
+        for _ in 0..lines {
+            sink.log(Format::Json, &line(&long));
+        }
+        assert!(dropped.total() > 0);
+        drop((writer, sink, queue));
+    }
+
+    #[test]
+    fn the_writer_writes_and_ends() {
+        let registry = Registry::new(1);
+        let (queue, writer) = queue();
+        let sink = queue.sink(registry.counter(LOG_DROPPED, &[]), registry.lane(0));
+        sink.log(Format::Text, &line("/x"));
+        drop((sink, queue));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap().to_owned();
+        writer.run(|| open(&path));
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert_eq!(text, "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan\n");
+    }
+}

@@ -1,0 +1,291 @@
+//! Every metric: its name, help and labels. Label values come from the configuration or from enums, never from traffic.
+//!
+//! A worker counts in cells of its own, so counting is a load and a store on memory no other thread writes; a scrape adds the cells
+//! up. Cells belong to the process, not to a configuration: a reload keeps every count.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::clock::{Nanos, SECOND};
+
+/// A metric's name, help and kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Family {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+macro_rules! families {
+    ($($(#[$doc:meta])* $constant:ident = $kind:ident $name:literal $help:literal;)*) => {$(
+        #[doc = $help]
+        pub const $constant: Family = Family { name: $name, kind: Kind::$kind, help: $help };
+    )*};
+}
+
+families! {
+    REQUESTS = Counter "tollgate_requests_total" "Requests by route and class of status.";
+    DURATION = Histogram "tollgate_request_duration_seconds" "From a request's head to its response's last byte, by route.";
+    LIMITED = Counter "tollgate_limited_total" "Requests refused, by the limit that refused and the tier.";
+    SHADOW_LIMITED = Counter "tollgate_shadow_limited_total" "Requests that a shadow limit would have refused, by limit and tier.";
+    REFUSED = Counter "tollgate_refused_total" "Requests answered by the gateway itself, by reason.";
+    UPSTREAM_ERRORS = Counter "tollgate_upstream_errors_total" "Failed exchanges with an upstream, by upstream and kind.";
+    UPSTREAM_RETRIES = Counter "tollgate_upstream_retries_total" "Attempts at another endpoint or connection, by upstream.";
+    CLIENT_ABORTS = Counter "tollgate_client_aborts_total" "Requests whose client left before the response was complete.";
+    CONNECTIONS = Counter "tollgate_connections_total" "Connections accepted, by listener.";
+    CONNECTIONS_REFUSED = Counter "tollgate_connections_refused_total" "Connections closed at once, by listener and reason.";
+    ACCEPT_ERRORS = Counter "tollgate_accept_errors_total" "Failed attempts to accept a connection, by listener.";
+    WORKER_CONNECTIONS = Gauge "tollgate_worker_connections" "Open client connections, by worker.";
+    SLOTS_IN_USE = Gauge "tollgate_concurrency_slots" "Requests that hold a slot of a concurrency limit.";
+    STORE_KEYS = Gauge "tollgate_store_keys" "Counters in the memory store.";
+    STORE_MAX_KEYS = Gauge "tollgate_store_max_keys" "Counters the memory store keeps at most.";
+    STORE_OVERFLOWS = Counter "tollgate_store_overflows_total" "Decisions made on a shared overflow counter because the store was full.";
+    RELOADS = Counter "tollgate_config_reloads_total" "Reloads of the configuration, by result.";
+    GENERATION = Gauge "tollgate_config_generation" "The number of the configuration in force.";
+    RELOAD_OK = Gauge "tollgate_config_last_reload_successful" "1 if the file as it is now is in force, 0 if it was refused.";
+    LOG_DROPPED = Counter "tollgate_access_log_dropped_total" "Access log lines dropped because the writer could not keep up.";
+    BUILD = Gauge "tollgate_build_info" "1, labelled with the version.";
+}
+
+/// Where this thread counts. Workers have their own; everybody else shares the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane(usize);
+
+/// One number of a family, spread over lanes.
+#[derive(Debug, Clone)]
+pub struct Counter(Arc<[Padded]>);
+
+/// A cache line of its own, so that two workers never write to the same one.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Padded(AtomicU64);
+
+impl Counter {
+    /// Adds to this lane's cell. A worker's lane has one writer, so no locked instruction is needed; the shared lane
+    /// counts events of seconds, and a lost one there is not worth a second kind of counter.
+    pub fn add(&self, lane: Lane, n: u64) {
+        if let Some(Padded(cell)) = self.0.get(lane.0) {
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one.
+    pub fn one(&self, lane: Lane) {
+        self.add(lane, 1);
+    }
+
+    /// Takes one away: for gauges.
+    pub fn less(&self, lane: Lane) {
+        self.add(lane, u64::MAX);
+    }
+
+    /// The sum over lanes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().fold(0, |sum, Padded(cell)| sum.wrapping_add(cell.load(Ordering::Relaxed)))
+    }
+}
+
+/// Durations by bucket, spread over lanes.
+#[derive(Debug, Clone)]
+pub struct Histogram(Arc<[Buckets]>);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Buckets {
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts a duration.
+    pub fn observe(&self, lane: Lane, duration: Nanos) {
+        let Some(buckets) = self.0.get(lane.0) else { return };
+        let index = BOUNDS.iter().position(|(bound, _)| duration <= *bound).unwrap_or(BOUNDS.len());
+        let add = |cell: &AtomicU64, n: u64| cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        if let Some(count) = buckets.counts.get(index) {
+            add(count, 1);
+        }
+        add(&buckets.sum, duration);
+    }
+
+    fn render(&self, name: &str, labels: &str, out: &mut String) {
+        let mut cumulative = 0;
+        let separator = if labels.is_empty() { "" } else { "," };
+        let bounds = BOUNDS.iter().map(|(_, text)| *text).chain(["+Inf"]);
+        for (i, bound) in bounds.enumerate() {
+            let count = |lane: &Buckets| lane.counts.get(i).map_or(0, |count| count.load(Ordering::Relaxed));
+            cumulative += self.0.iter().map(count).sum::<u64>();
+            let _ = writeln!(out, "{name}_bucket{{{labels}{separator}le=\"{bound}\"}} {cumulative}");
+        }
+        let sum: u64 = self.0.iter().map(|lane| lane.sum.load(Ordering::Relaxed)).sum();
+        let _ = writeln!(out, "{name}_sum{{{labels}}} {}.{:09}", sum / SECOND, sum % SECOND);
+        let _ = writeln!(out, "{name}_count{{{labels}}} {cumulative}");
+    }
+}
+
+/// Every number of the process. Cheap to clone; clones agree.
+#[derive(Debug, Clone)]
+pub struct Registry(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    lanes: usize,
+    series: Mutex<BTreeMap<(Family, String), Series>>,
+}
+
+#[derive(Debug, Clone)]
+enum Series {
+    Number(Counter),
+    Histogram(Histogram),
+}
+
+impl Registry {
+    /// For this many workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self(Arc::new(Inner { lanes: workers + 1, series: Mutex::default() }))
+    }
+
+    /// A worker's lane.
+    #[must_use]
+    pub fn lane(&self, worker: usize) -> Lane {
+        Lane(worker.min(self.0.lanes - 1))
+    }
+
+    /// Everybody else's lane.
+    #[must_use]
+    pub fn shared_lane(&self) -> Lane {
+        Lane(self.0.lanes - 1)
+    }
+
+    /// The counter or gauge with these labels; the same one every time.
+    #[must_use]
+    pub fn counter(&self, family: Family, labels: &[(&str, &str)]) -> Counter {
+        let lanes = self.0.lanes;
+        let series = self.series(family, labels, || Series::Number(Counter(padded(lanes))));
+        match series {
+            Series::Number(counter) => counter,
+            // The same name with two kinds would be a mistake in this file's table; count into the void.
+            Series::Histogram(_) => Counter(padded(lanes)),
+        }
+    }
+
+    /// The histogram with these labels.
+    #[must_use]
+    pub fn histogram(&self, family: Family, labels: &[(&str, &str)]) -> Histogram {
+        let lanes = self.0.lanes;
+        match self.series(family, labels, || Series::Histogram(Histogram(padded(lanes)))) {
+            Series::Histogram(histogram) => histogram,
+            Series::Number(_) => Histogram(padded(lanes)),
+        }
+    }
+
+    fn series(&self, family: Family, labels: &[(&str, &str)], make: impl FnOnce() -> Series) -> Series {
+        let labels = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect::<Vec<_>>().join(",");
+        let mut series = self.0.series.lock().unwrap_or_else(PoisonError::into_inner);
+        series.entry((family, labels)).or_insert_with(make).clone()
+    }
+
+    /// The text form that Prometheus reads. `extra` are numbers that are only known when asked for.
+    #[must_use]
+    pub fn render(&self, extra: &[(Family, u64)]) -> String {
+        let mut out = String::with_capacity(16 << 10);
+        let mut last = None;
+        let mut heading = |family: Family, out: &mut String| {
+            if last != Some(family) {
+                last = Some(family);
+                let kind = match family.kind {
+                    Kind::Counter => "counter",
+                    Kind::Gauge => "gauge",
+                    Kind::Histogram => "histogram",
+                };
+                let _ = writeln!(out, "# HELP {} {}\n# TYPE {} {kind}", family.name, family.help, family.name);
+            }
+        };
+        for ((family, labels), series) in self.0.series.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            heading(*family, &mut out);
+            match series {
+                Series::Number(counter) if labels.is_empty() => {
+                    let _ = writeln!(out, "{} {}", family.name, counter.total());
+                }
+                Series::Number(counter) => {
+                    let _ = writeln!(out, "{}{{{labels}}} {}", family.name, counter.total());
+                }
+                Series::Histogram(histogram) => histogram.render(family.name, labels, &mut out),
+            }
+        }
+        for (family, value) in extra {
+            heading(*family, &mut out);
+            let _ = writeln!(out, "{} {value}", family.name);
+        }
+        out
+    }
+}
+
+fn padded<T: Default>(lanes: usize) -> Arc<[T]> {
+    (0..lanes).map(|_| T::default()).collect()
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Upper bounds of the buckets, as numbers and as they are printed.
+const BOUNDS: [(Nanos, &str); 15] = [
+    (SECOND / 4000, "0.00025"),
+    (SECOND / 2000, "0.0005"),
+    (SECOND / 1000, "0.001"),
+    (SECOND / 400, "0.0025"),
+    (SECOND / 200, "0.005"),
+    (SECOND / 100, "0.01"),
+    (SECOND / 40, "0.025"),
+    (SECOND / 20, "0.05"),
+    (SECOND / 10, "0.1"),
+    (SECOND / 4, "0.25"),
+    (SECOND / 2, "0.5"),
+    (SECOND, "1"),
+    (SECOND / 2 * 5, "2.5"),
+    (SECOND * 10, "10"),
+    (SECOND * 60, "60"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_add_up_and_the_text_form_is_what_prometheus_reads() {
+        let registry = Registry::new(2);
+        let counter = registry.counter(REQUESTS, &[("route", "a\"b"), ("code", "2xx")]);
+        counter.one(registry.lane(0));
+        counter.add(registry.lane(1), 2);
+        registry.counter(REQUESTS, &[("route", "a\"b"), ("code", "2xx")]).one(registry.shared_lane());
+        let gauge = registry.counter(WORKER_CONNECTIONS, &[("worker", "0")]);
+        gauge.one(registry.lane(0));
+        gauge.less(registry.lane(1));
+        registry.histogram(DURATION, &[]).observe(registry.lane(0), SECOND / 300);
+        let text = registry.render(&[(STORE_KEYS, 7)]);
+        for line in [
+            "# TYPE tollgate_requests_total counter",
+            "tollgate_requests_total{route=\"a\\\"b\",code=\"2xx\"} 4",
+            "tollgate_worker_connections{worker=\"0\"} 0",
+            "tollgate_request_duration_seconds_bucket{le=\"0.0025\"} 0",
+            "tollgate_request_duration_seconds_bucket{le=\"0.005\"} 1",
+            "tollgate_request_duration_seconds_bucket{le=\"+Inf\"} 1",
+            "tollgate_request_duration_seconds_sum{} 0.003333333",
+            "tollgate_store_keys 7",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The upstream inside the gateway: answers with the request as an upstream would have received it. For first runs,
+//! examples and load tests; what it shows is exactly what would have been sent.
+
+use std::pin::pin;
+
+use bytes::{BufMut, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::Body;
+
+use super::http1::{ClientBody, ExchangeError};
+use super::{Received, Response};
+use crate::headers::EndToEndHead;
+
+/// Reads the whole body, shows the first [`SHOWN`] bytes of it behind the head.
+pub(super) async fn answer(head: &EndToEndHead, body: Option<ClientBody>) -> Result<Response, ExchangeError> {
+    let mut shown = BytesMut::from(head.as_bytes());
+    if let Some(body) = body {
+        let mut body = pin!(body);
+        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            if let Ok(data) = frame.map_err(ExchangeError::RequestBody)?.into_data() {
+                let room = SHOWN.saturating_sub(shown.len()).min(data.len());
+                shown.put_slice(data.get(..room).unwrap_or_default());
+            }
+        }
+    }
+    let mut headers = HeaderMap::with_capacity(8);
+    // Plain text that no browser takes for anything else: what is shown came from the client.
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(shown.len()));
+    Ok(Response { status: StatusCode::OK, headers, body: Received::Whole(shown.freeze()) })
+}
+
+const SHOWN: usize = 64 << 10;

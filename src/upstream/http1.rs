@@ -1,0 +1,468 @@
+//! HTTP/1.1 towards upstream: one exchange on one connection, without a task of its own.
+//!
+//! Our own codec, because it is the larger part of what a proxy adds per request (docs/performance.md), and because a
+//! gateway must see what a client library hides: interim responses, doubled framing, bytes behind the end. Heads are parsed by
+//! httparse; what may be forwarded is decided in [`headers`](crate::headers).
+//!
+//! [`Exchange`] sends the head and the client's body while it waits for the response's head; the body is streamed from the
+//! same place, upload still going on if need be. Nothing is buffered beyond one read and one write in flight, so
+//! backpressure goes through in both directions.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Method};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::chunked::{self, Decoder};
+use crate::body::{RequestBody, RequestBodyError};
+use crate::clock::deadline::Deadline;
+use crate::headers::{EndToEndHead, Framing, ResponseFraming, ResponseHead};
+
+/// What a client sends as body.
+pub type ClientBody = RequestBody<Incoming>;
+
+/// Why an exchange failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// Upstream closed before a single byte of the response: on a used connection, usually the keep-alive race.
+    #[error("upstream closed the connection before it answered")]
+    Closed,
+    /// The connection broke.
+    #[error("connection to upstream: {0}")]
+    Io(#[from] io::Error),
+    /// Upstream took too long.
+    #[error("upstream took too long")]
+    Timeout,
+    /// What came is not HTTP that may be forwarded.
+    #[error("upstream sent an invalid response: {0}")]
+    Invalid(&'static str),
+    /// It is the client's body that failed.
+    #[error("request body: {0}")]
+    RequestBody(RequestBodyError),
+}
+
+/// A connection to an endpoint.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    read: BytesMut,
+    deadline: Deadline,
+    /// Whether it has carried an exchange before.
+    pub(super) reused: bool,
+}
+
+/// One request and its response.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) connection: Connection,
+    upload: Upload,
+    patience: Duration,
+    total: Option<Deadline>,
+}
+
+/// What is still to be sent.
+#[derive(Debug)]
+struct Upload {
+    /// Sent in this order, each part possibly empty: head or chunk size, data, end of chunk.
+    pending: [Bytes; 3],
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Nothing more will come.
+    Done,
+    /// Upstream doesn't read any more; its answer may still be there.
+    Broken,
+    Length(ClientBody, u64),
+    Chunked(ClientBody),
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, read: BytesMut::new(), deadline: Deadline::new(), reused: false }
+    }
+
+    /// Whether nothing has happened on it since its last exchange: neither a close nor a byte nobody asked for. Costs
+    /// no system call unless the kernel has reported something.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(self.stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Reads once into the buffer; 0 is the end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<usize>> {
+        self.read.reserve(room);
+        // The future has no state of its own, so a new one per poll is the same one.
+        pin!(self.stream.read_buf(&mut self.read)).poll(cx)
+    }
+}
+
+impl Exchange {
+    pub(super) fn new(
+        connection: Connection,
+        head: &EndToEndHead,
+        framing: Framing,
+        body: Option<ClientBody>,
+        patience: Duration,
+        total: Option<Duration>,
+    ) -> Self {
+        let source = match (framing, body) {
+            (Framing::Length(length), Some(body)) if length > 0 => Source::Length(body, length),
+            (Framing::Chunked, Some(body)) => Source::Chunked(body),
+            _ => Source::Done,
+        };
+        let pending = [Bytes::copy_from_slice(head.as_bytes()), Bytes::new(), Bytes::new()];
+        let total = total.map(|total| {
+            let deadline = Deadline::new();
+            deadline.arm(total);
+            deadline
+        });
+        connection.deadline.arm(patience);
+        Self { connection, upload: Upload { pending, source }, patience, total }
+    }
+
+    /// Sends the request and waits for the final response's head.
+    pub(super) async fn head(&mut self, method: &Method) -> Result<(ResponseHead, Bytes), ExchangeError> {
+        let mut interim = 0;
+        loop {
+            let (raw, length) = std::future::poll_fn(|cx| self.poll_raw_head(cx)).await?;
+            let (head, rest) = parse(&raw, length, method)?;
+            match head.status.as_u16() {
+                101 => return Err(ExchangeError::Invalid("it switched protocols unasked")),
+                // Not forwarded: hyper's server can't send interim responses of our making (docs/http.md).
+                100..200 if interim < MAX_INTERIM => {
+                    interim += 1;
+                    self.connection.read = rest.try_into_mut().unwrap_or_else(|rest| BytesMut::from(&*rest));
+                }
+                100..200 => return Err(ExchangeError::Invalid("it sent too many interim responses")),
+                _ => {
+                    self.connection.deadline.disarm();
+                    return Ok((head, rest));
+                }
+            }
+        }
+    }
+
+    /// The bytes of a complete head (with what was read behind it) and the head's length.
+    fn poll_raw_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Bytes, usize), ExchangeError>> {
+        loop {
+            if self.poll_upload(cx)? {
+                // The client is still sending: upstream's patience starts when it has everything.
+                self.connection.deadline.arm(self.patience);
+            }
+            if !self.connection.read.is_empty()
+                && let Some(length) = head_length(&self.connection.read)?
+            {
+                return Poll::Ready(Ok((std::mem::take(&mut self.connection.read).freeze(), length)));
+            }
+            if self.connection.read.len() > MAX_HEAD {
+                return Poll::Ready(Err(ExchangeError::Invalid("its head is too large")));
+            }
+            match self.connection.poll_fill(cx, HEAD_ROOM) {
+                Poll::Ready(Ok(0)) if self.connection.read.is_empty() => return Poll::Ready(Err(ExchangeError::Closed)),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(ExchangeError::Invalid("it closed within the head"))),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) if self.connection.read.is_empty() && is_reset(&error) => {
+                    return Poll::Ready(Err(ExchangeError::Closed));
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => {
+                    ready!(self.poll_overdue(cx));
+                    return Poll::Ready(Err(ExchangeError::Timeout));
+                }
+            }
+        }
+    }
+
+    fn poll_overdue(&self, cx: &Context<'_>) -> Poll<()> {
+        if let Some(total) = &self.total
+            && total.poll_due(cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        self.connection.deadline.poll_due(cx)
+    }
+
+    /// Sends as much as goes; says whether the client's body made progress.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
+        let mut progress = false;
+        loop {
+            match self.upload.poll_send(&mut self.connection.stream, cx) {
+                Poll::Pending => return Ok(progress),
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => {
+                    // It may have answered before it stopped reading (413, say): what comes decides, not this error.
+                    self.upload = Upload { pending: Default::default(), source: Source::Broken };
+                    return Ok(progress);
+                }
+            }
+            match self.upload.poll_next(cx) {
+                Poll::Ready(Ok(true)) => progress = true,
+                Poll::Ready(Ok(false)) | Poll::Pending => return Ok(progress),
+                Poll::Ready(Err(error)) => return Err(ExchangeError::RequestBody(error)),
+            }
+        }
+    }
+
+    /// Whether the client's body is still on its way.
+    pub(super) fn is_uploading(&self) -> bool {
+        matches!(self.upload.source, Source::Length(..) | Source::Chunked(_))
+    }
+
+    fn upload_done(&self) -> bool {
+        matches!(self.upload.source, Source::Done) && self.upload.pending.iter().all(Bytes::is_empty)
+    }
+}
+
+impl Upload {
+    /// Sends what is pending; ready when nothing is.
+    fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let [first, second, third] = &self.pending;
+            let written = match (second.is_empty(), third.is_empty()) {
+                (true, true) if first.is_empty() => return Poll::Ready(Ok(())),
+                (true, true) => ready!(Pin::new(&mut *stream).poll_write(cx, first))?,
+                _ => {
+                    let parts = [first, second, third].map(|part| IoSlice::new(part));
+                    ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &parts))?
+                }
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            let mut left = written;
+            for part in &mut self.pending {
+                let taken = left.min(part.len());
+                part.advance(taken);
+                left -= taken;
+            }
+        }
+    }
+
+    /// Takes the next piece of the client's body; `false` when there is none left.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, RequestBodyError>> {
+        let (body, left) = match &mut self.source {
+            Source::Done | Source::Broken => return Poll::Ready(Ok(false)),
+            Source::Length(body, left) => (body, Some(left)),
+            Source::Chunked(body) => (body, None),
+        };
+        let frame = ready!(Pin::new(body).poll_frame(cx)).transpose()?;
+        match (frame.map(http_body::Frame::into_data), left) {
+            (Some(Ok(data)), Some(left)) => {
+                *left = left.checked_sub(length_of(&data)).ok_or(RequestBodyError::Malformed)?;
+                let done = *left == 0;
+                self.pending = [Bytes::new(), data, Bytes::new()];
+                if done {
+                    self.source = Source::Done;
+                }
+            }
+            // Fewer bytes than announced: upstream must not take this for the whole.
+            (None, Some(_)) => return Poll::Ready(Err(RequestBodyError::Aborted)),
+            (Some(Err(_)), Some(_)) => {}
+            (Some(Ok(data)), None) => self.pending = chunked::encode(data),
+            (Some(Err(frame)), None) => {
+                let trailers = frame.into_trailers().unwrap_or_default();
+                self.pending = [chunked::encode_end(&trailers), Bytes::new(), Bytes::new()];
+                self.source = Source::Done;
+            }
+            (None, None) => {
+                self.pending = [chunked::encode_end(&HeaderMap::new()), Bytes::new(), Bytes::new()];
+                self.source = Source::Done;
+            }
+        }
+        Poll::Ready(Ok(true))
+    }
+}
+
+/// The rest of a response.
+#[derive(Debug)]
+pub(super) struct Download {
+    /// Read but not yet passed on.
+    rest: Bytes,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Length(u64),
+    Chunked(Decoder),
+    UntilClose,
+    Done,
+}
+
+/// A piece of a response's body.
+#[derive(Debug)]
+pub(super) enum Piece {
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+impl Download {
+    pub(super) fn new(framing: ResponseFraming, rest: Bytes) -> Self {
+        let state = match framing {
+            ResponseFraming::Length(0) => State::Done,
+            ResponseFraming::Length(length) => State::Length(length),
+            ResponseFraming::Chunked => State::Chunked(Decoder::default()),
+            ResponseFraming::UntilClose => State::UntilClose,
+        };
+        Self { rest, state }
+    }
+
+    /// The whole body, if it has already been read: the common case of a small response.
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        match self.state {
+            State::Done => Some(Bytes::new()),
+            State::Length(left) if left <= length_of(&self.rest) => {
+                self.state = State::Done;
+                Some(self.rest.split_to(usize::try_from(left).unwrap_or(usize::MAX).min(self.rest.len())))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    pub(super) fn size_hint(&self) -> http_body::SizeHint {
+        match self.state {
+            State::Length(left) => http_body::SizeHint::with_exact(left),
+            State::Done => http_body::SizeHint::with_exact(0),
+            State::Chunked(_) | State::UntilClose => http_body::SizeHint::default(),
+        }
+    }
+
+    /// Whether the connection is clean behind the response: nothing was sent that nobody asked for.
+    pub(super) fn leaves_clean(&self, exchange: &Exchange) -> bool {
+        self.is_done() && self.rest.is_empty() && exchange.connection.read.is_empty() && exchange.upload_done()
+    }
+
+    /// The next piece; keeps the upload going meanwhile.
+    pub(super) fn poll_piece(&mut self, exchange: &mut Exchange, cx: &mut Context<'_>) -> Poll<Result<Piece, ExchangeError>> {
+        // The client's body may fail now without harm to the response that is under way.
+        if exchange.poll_upload(cx).is_err() {
+            exchange.upload = Upload { pending: Default::default(), source: Source::Broken };
+        }
+        loop {
+            if let Some(piece) = self.take_piece()? {
+                return Poll::Ready(Ok(piece));
+            }
+            let room = match self.state {
+                State::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).clamp(HEAD_ROOM, BODY_ROOM),
+                _ => BODY_ROOM / 4,
+            };
+            match exchange.connection.poll_fill(cx, room) {
+                Poll::Ready(Ok(0)) => {
+                    return Poll::Ready(match self.state {
+                        State::UntilClose => {
+                            self.state = State::Done;
+                            Ok(Piece::End)
+                        }
+                        _ => Err(ExchangeError::Invalid("it closed within the body")),
+                    });
+                }
+                Poll::Ready(Ok(_)) => {
+                    exchange.connection.deadline.disarm();
+                    self.refill(&mut exchange.connection.read);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => return self.poll_patience(exchange, cx),
+            }
+        }
+    }
+
+    fn poll_patience(&self, exchange: &Exchange, cx: &Context<'_>) -> Poll<Result<Piece, ExchangeError>> {
+        exchange.connection.deadline.arm_if_idle(exchange.patience);
+        ready!(exchange.poll_overdue(cx));
+        Poll::Ready(Err(ExchangeError::Timeout))
+    }
+
+    fn refill(&mut self, read: &mut BytesMut) {
+        if self.rest.is_empty() {
+            self.rest = std::mem::take(read).freeze();
+        } else {
+            // An incomplete chunk header or trailer: short, so joining it is cheap.
+            let mut joined = BytesMut::with_capacity(self.rest.len() + read.len());
+            joined.extend_from_slice(&self.rest);
+            joined.extend_from_slice(read);
+            read.clear();
+            self.rest = joined.freeze();
+        }
+    }
+
+    /// What can be said without reading more.
+    fn take_piece(&mut self) -> Result<Option<Piece>, ExchangeError> {
+        match &mut self.state {
+            State::Done => Ok(Some(Piece::End)),
+            _ if self.rest.is_empty() => Ok(None),
+            State::UntilClose => Ok(Some(Piece::Data(std::mem::take(&mut self.rest)))),
+            State::Length(left) => {
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(self.rest.len());
+                let data = self.rest.split_to(taken);
+                *left -= length_of(&data);
+                if *left == 0 {
+                    self.state = State::Done;
+                }
+                Ok(Some(Piece::Data(data)))
+            }
+            State::Chunked(decoder) => match decoder.decode(&mut self.rest).map_err(ExchangeError::Invalid)? {
+                chunked::Step::More => Ok(None),
+                chunked::Step::Data(data) => Ok(Some(Piece::Data(data))),
+                chunked::Step::End(trailers) => {
+                    self.state = State::Done;
+                    Ok(Some(trailers.map_or(Piece::End, Piece::Trailers)))
+                }
+            },
+        }
+    }
+}
+
+/// The length of the head in `read`, if it is complete.
+fn head_length(read: &[u8]) -> Result<Option<usize>, ExchangeError> {
+    with_parsed(read, |_, length| length)
+}
+
+fn parse(raw: &Bytes, length: usize, method: &Method) -> Result<(ResponseHead, Bytes), ExchangeError> {
+    let head = with_parsed(raw, |parsed, _| ResponseHead::new(parsed, raw, method))?
+        .ok_or(ExchangeError::Invalid("its head is incomplete"))?
+        .map_err(|_| ExchangeError::Invalid("its head must not be forwarded"))?;
+    Ok((head, raw.slice(length..)))
+}
+
+fn with_parsed<T>(bytes: &[u8], then: impl FnOnce(&httparse::Response<'_, '_>, usize) -> T) -> Result<Option<T>, ExchangeError> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
+    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields) {
+        Ok(httparse::Status::Complete(length)) => Ok(Some(then(&parsed, length))),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(httparse::Error::TooManyHeaders) => Err(ExchangeError::Invalid("its head has too many fields")),
+        Err(_) => Err(ExchangeError::Invalid("its head is not HTTP")),
+    }
+}
+
+fn is_reset(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+fn length_of(data: &Bytes) -> u64 {
+    u64::try_from(data.len()).unwrap_or(u64::MAX)
+}
+
+/// As many as hyper accepts from clients.
+const MAX_FIELDS: usize = 100;
+const MAX_HEAD: usize = 64 << 10;
+/// One read takes a head and a small body.
+const HEAD_ROOM: usize = 4 << 10;
+/// One read of a large body; larger ones gain nothing more over loopback.
+const BODY_ROOM: usize = 64 << 10;
+/// More interim responses than this are a flood.
+const MAX_INTERIM: u32 = 32;

@@ -1,0 +1,290 @@
+//! Upstreams alive: which endpoint, over which connection, and what to do when it fails.
+//!
+//! A [`Client`] belongs to one worker thread, with pools of its own, so taking a connection needs no lock. What workers
+//! share is in [`Shared`]: the load on each endpoint and the count of connections. Pools and loads are kept by upstream and
+//! address, so a reload keeps connections. Forwarding asks for a [`Permit`]: nothing gets here around admission.
+
+mod balance;
+mod chunked;
+mod echo;
+mod http1;
+mod pool;
+mod response_body;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use smallvec::SmallVec;
+use tokio::net::TcpStream;
+
+use crate::admission::Permit;
+use crate::body::RequestBodyError;
+use crate::headers::{EndToEndHead, Framing};
+use crate::policy::UpstreamId;
+use crate::snapshot::{Snapshot, UpstreamKind};
+use crate::telemetry::metrics::{self, Counter, Lane, Registry};
+
+pub use http1::{ClientBody, ExchangeError};
+pub use pool::Shared;
+pub use response_body::ResponseBody;
+
+use balance::Picker;
+use http1::{Connection, Download, Exchange};
+use pool::{Cluster, EndpointPool, Leased};
+
+/// A worker's way to upstreams.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    clusters: RefCell<Rc<Vec<Rc<Cluster>>>>,
+    pools: RefCell<HashMap<(Arc<str>, Arc<str>), Rc<EndpointPool>>>,
+    picker: Picker,
+    lane: Lane,
+}
+
+/// What to send, where.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The upstream.
+    pub upstream: UpstreamId,
+    /// The method, which decides whether a response has a body and what may be tried again.
+    pub method: &'a Method,
+    /// The cleaned head.
+    pub head: &'a EndToEndHead,
+    /// How the body is delimited.
+    pub framing: Framing,
+    /// The body.
+    pub body: Option<ClientBody>,
+    /// Until the response's head and between two bytes; the upstream's own otherwise.
+    pub response_timeout: Option<Duration>,
+    /// The whole exchange.
+    pub total_timeout: Option<Duration>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Response {
+    /// The status.
+    pub status: StatusCode,
+    /// End-to-end fields.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Received,
+}
+
+/// A response's body.
+#[derive(Debug)]
+pub enum Received {
+    /// It was short and is here.
+    Whole(Bytes),
+    /// It is coming.
+    Stream(ResponseBody),
+}
+
+/// Why nothing came back.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// No endpoint accepts a connection.
+    #[error("connect: {0}")]
+    Connect(io::Error),
+    /// None did in time.
+    #[error("connect timed out")]
+    ConnectTimeout,
+    /// The upstream has as many connections as it may have.
+    #[error("upstream has no free connection")]
+    Saturated,
+    /// The exchange failed.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+}
+
+impl Client {
+    /// For a worker.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, lane: Lane) -> Self {
+        Self { shared, clusters: RefCell::default(), pools: RefCell::default(), picker: Picker::new(), lane }
+    }
+
+    /// Follows a reload: endpoints that stay keep their connections, the others' are closed once they are idle.
+    pub fn follow(&self, snapshot: &Snapshot) {
+        let mut pools = self.pools.borrow_mut();
+        let clusters: Vec<_> = snapshot
+            .upstreams
+            .iter()
+            .map(|upstream| {
+                let endpoints = match &upstream.kind {
+                    UpstreamKind::Echo => Vec::new(),
+                    UpstreamKind::Endpoints(endpoints) => endpoints.clone(),
+                };
+                let mut pool_of = |authority: &Arc<str>| {
+                    let key = (Arc::clone(&upstream.name), Arc::clone(authority));
+                    let make = || Rc::new(EndpointPool::new(Arc::clone(authority), self.shared.load_of(&key)));
+                    Rc::clone(pools.entry(key.clone()).or_insert_with(make))
+                };
+                let endpoints = endpoints.iter().map(|endpoint| (pool_of(&endpoint.authority), endpoint.weight)).collect();
+                Rc::new(self.shared.cluster(upstream, endpoints))
+            })
+            .collect();
+        let in_use = |pool: &Rc<EndpointPool>| clusters.iter().any(|cluster| cluster.uses(pool));
+        pools.retain(|_, pool| {
+            let keep = in_use(pool);
+            if !keep {
+                pool.retire();
+            }
+            keep
+        });
+        *self.clusters.borrow_mut() = Rc::new(clusters);
+    }
+
+    /// Closes connections that have been idle too long. Called by the worker's tick.
+    pub fn sweep(&self, elapsed: Duration) {
+        for cluster in self.clusters.borrow().iter() {
+            cluster.sweep(elapsed);
+        }
+    }
+
+    /// Carries out one exchange; another endpoint or connection is tried only while upstream can't have seen the request,
+    /// or may safely see it twice.
+    ///
+    /// # Errors
+    /// [`UpstreamError`] when there is no response to pass on.
+    pub async fn exchange(&self, _permit: &Permit, mut request: Request<'_>) -> Result<Response, UpstreamError> {
+        let cluster = {
+            let clusters = self.clusters.borrow();
+            clusters.get(usize::from(request.upstream.0)).map(Rc::clone)
+        };
+        // A reload may have taken the upstream away between planning and here.
+        let Some(cluster) = cluster else { return Err(UpstreamError::Saturated) };
+        if cluster.is_echo() {
+            return Ok(echo::answer(request.head, request.body).await?);
+        }
+        let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
+        let mut fresh = false;
+        loop {
+            let leased = self.lease(&cluster, fresh).await?;
+            let reused = leased.connection_reused();
+            let (connection, lease) = leased.into_parts();
+            let body = request.body.take();
+            let replayable = body.is_none() && request.method.is_idempotent();
+            let mut exchange = Exchange::new(connection, request.head, request.framing, body, patience, request.total_timeout);
+            match exchange.head(request.method).await {
+                Ok((head, rest)) => {
+                    let mut download = Download::new(head.framing, rest);
+                    // Small responses are complete already; then the connection goes back at once. While the client is
+                    // still uploading, streaming goes on so that the upload can.
+                    let whole = if exchange.is_uploading() { None } else { download.take_whole() };
+                    let body = match whole {
+                        Some(whole) => {
+                            if head.keep_alive && download.leaves_clean(&exchange) {
+                                lease.give_back(exchange.connection);
+                            }
+                            Received::Whole(whole)
+                        }
+                        None => Received::Stream(ResponseBody::new(download, exchange, lease, head.keep_alive, self.lane)),
+                    };
+                    return Ok(Response { status: head.status, headers: head.headers, body });
+                }
+                // The keep-alive race: upstream closed an idle connection just when we used it.
+                Err(ExchangeError::Closed) if reused && replayable && !fresh => {
+                    cluster.retries.one(self.lane);
+                    fresh = true;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// A connection: an idle one, or a new one to the first endpoint that accepts it.
+    async fn lease(&self, cluster: &Rc<Cluster>, fresh: bool) -> Result<Leased, UpstreamError> {
+        let mut tried = SmallVec::<[usize; 4]>::new();
+        let mut last = UpstreamError::Saturated;
+        while let Some(index) = self.picker.pick(&cluster.endpoints, &tried) {
+            let Some(endpoint) = cluster.endpoints.get(index) else { break };
+            if !fresh && let Some(leased) = endpoint.pool.take(cluster) {
+                return Ok(leased);
+            }
+            let Some(permission) = cluster.budget.connect() else { return Err(UpstreamError::Saturated) };
+            let connect = TcpStream::connect(&*endpoint.pool.authority);
+            match tokio::time::timeout(cluster.connect_timeout, connect).await {
+                Ok(Ok(stream)) => {
+                    // Heads and bodies are written whole; waiting to fill segments only adds latency.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(Leased::new(Connection::new(stream), endpoint, cluster, permission));
+                }
+                Ok(Err(error)) => last = UpstreamError::Connect(error),
+                Err(_) => last = UpstreamError::ConnectTimeout,
+            }
+            tried.push(index);
+            if tried.len() < cluster.endpoints.len() {
+                cluster.retries.one(self.lane);
+                cluster.errors.count(&last, self.lane);
+            }
+        }
+        Err(last)
+    }
+
+    /// Counts a failure against an upstream, unless it was the client's.
+    pub fn count(&self, upstream: UpstreamId, error: &UpstreamError) {
+        if let Some(cluster) = self.clusters.borrow().get(usize::from(upstream.0)) {
+            cluster.errors.count(error, self.lane);
+        }
+    }
+}
+
+/// Failures of an upstream, by kind.
+#[derive(Debug)]
+struct ErrorCounters {
+    connect: Counter,
+    timeout: Counter,
+    saturated: Counter,
+    closed: Counter,
+    invalid: Counter,
+}
+
+impl ErrorCounters {
+    fn new(registry: &Registry, upstream: &str) -> Self {
+        let counter = |kind| registry.counter(metrics::UPSTREAM_ERRORS, &[("upstream", upstream), ("kind", kind)]);
+        Self {
+            connect: counter("connect"),
+            timeout: counter("timeout"),
+            saturated: counter("saturated"),
+            closed: counter("closed"),
+            invalid: counter("invalid"),
+        }
+    }
+
+    fn count(&self, error: &UpstreamError, lane: Lane) {
+        match error {
+            UpstreamError::Connect(_) | UpstreamError::ConnectTimeout => self.connect.one(lane),
+            UpstreamError::Saturated => self.saturated.one(lane),
+            UpstreamError::Exchange(error) => self.count_exchange(error, lane),
+        }
+    }
+
+    fn count_exchange(&self, error: &ExchangeError, lane: Lane) {
+        match error {
+            ExchangeError::Closed | ExchangeError::Io(_) => self.closed.one(lane),
+            ExchangeError::Timeout => self.timeout.one(lane),
+            ExchangeError::Invalid(_) => self.invalid.one(lane),
+            // The client's fault is never upstream's.
+            ExchangeError::RequestBody(_) => {}
+        }
+    }
+}
+
+impl UpstreamError {
+    /// The client's part in it, if it was the client's.
+    #[must_use]
+    pub fn request_body(&self) -> Option<RequestBodyError> {
+        match self {
+            Self::Exchange(ExchangeError::RequestBody(error)) => Some(*error),
+            _ => None,
+        }
+    }
+}

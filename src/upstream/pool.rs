@@ -1,0 +1,229 @@
+//! Connections at rest, and what workers share about endpoints.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::ErrorCounters;
+use super::http1::Connection;
+use crate::snapshot::{Upstream, UpstreamKind};
+use crate::telemetry::metrics::{self, Counter, Lane, Registry};
+
+/// What all workers share about upstreams. Kept by name and address, so it outlives reloads.
+#[derive(Debug)]
+pub struct Shared {
+    registry: Registry,
+    loads: Mutex<HashMap<(Arc<str>, Arc<str>), Load>>,
+    connections: Mutex<HashMap<Arc<str>, Arc<AtomicU32>>>,
+}
+
+/// Exchanges under way with an endpoint, over all workers.
+pub(super) type Load = Arc<AtomicU32>;
+
+impl Shared {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(registry: Registry) -> Self {
+        Self { registry, loads: Mutex::default(), connections: Mutex::default() }
+    }
+
+    pub(super) fn load_of(&self, endpoint: &(Arc<str>, Arc<str>)) -> Load {
+        let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(loads.entry(endpoint.clone()).or_default())
+    }
+
+    pub(super) fn cluster(&self, upstream: &Upstream, endpoints: Vec<(Rc<EndpointPool>, u32)>) -> Cluster {
+        let open = {
+            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(connections.entry(Arc::clone(&upstream.name)).or_default())
+        };
+        Cluster {
+            echo: matches!(upstream.kind, UpstreamKind::Echo),
+            endpoints: endpoints.into_iter().map(|(pool, weight)| WeightedEndpoint { pool, weight }).collect(),
+            connect_timeout: upstream.connect_timeout,
+            response_timeout: upstream.response_timeout,
+            idle_timeout: upstream.idle_timeout,
+            budget: Budget { open, max: upstream.max_connections },
+            errors: ErrorCounters::new(&self.registry, &upstream.name),
+            retries: self.registry.counter(metrics::UPSTREAM_RETRIES, &[("upstream", &upstream.name)]),
+        }
+    }
+}
+
+/// An upstream as one worker sees it, for one generation.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    echo: bool,
+    pub(super) endpoints: Vec<WeightedEndpoint>,
+    pub(super) connect_timeout: Duration,
+    pub(super) response_timeout: Duration,
+    idle_timeout: Duration,
+    pub(super) budget: Budget,
+    pub(super) errors: ErrorCounters,
+    pub(super) retries: Counter,
+}
+
+/// An endpoint and its share.
+#[derive(Debug)]
+pub(super) struct WeightedEndpoint {
+    pub(super) pool: Rc<EndpointPool>,
+    pub(super) weight: u32,
+}
+
+impl Cluster {
+    pub(super) fn is_echo(&self) -> bool {
+        self.echo
+    }
+
+    pub(super) fn uses(&self, pool: &Rc<EndpointPool>) -> bool {
+        self.endpoints.iter().any(|endpoint| Rc::ptr_eq(&endpoint.pool, pool))
+    }
+
+    pub(super) fn sweep(&self, elapsed: Duration) {
+        for endpoint in &self.endpoints {
+            endpoint.pool.sweep(elapsed, self.idle_timeout);
+        }
+    }
+
+    pub(super) fn count_error(&self, error: &super::ExchangeError, lane: Lane) {
+        self.errors.count_exchange(error, lane);
+    }
+}
+
+/// How many connections an upstream may have.
+#[derive(Debug)]
+pub(super) struct Budget {
+    open: Arc<AtomicU32>,
+    max: u32,
+}
+
+/// The permission to have one connection; given back on drop.
+#[derive(Debug)]
+pub(super) struct Permission(Arc<AtomicU32>);
+
+impl Budget {
+    pub(super) fn connect(&self) -> Option<Permission> {
+        let more = |open| (open < self.max).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Permission(Arc::clone(&self.open)))
+    }
+}
+
+impl Drop for Permission {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A worker's idle connections to one endpoint.
+#[derive(Debug)]
+pub(super) struct EndpointPool {
+    pub(super) authority: Arc<str>,
+    load: Load,
+    idle: RefCell<Vec<Idle>>,
+    retired: Cell<bool>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    permission: Permission,
+    since: Duration,
+}
+
+impl EndpointPool {
+    pub(super) fn new(authority: Arc<str>, load: Load) -> Self {
+        Self { authority, load, idle: RefCell::default(), retired: Cell::new(false) }
+    }
+
+    /// Exchanges under way, over all workers.
+    pub(super) fn load(&self) -> u32 {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// The most recently used idle connection that is still good.
+    pub(super) fn take(self: &Rc<Self>, cluster: &Rc<Cluster>) -> Option<Leased> {
+        loop {
+            let Idle { mut connection, permission, .. } = self.idle.borrow_mut().pop()?;
+            if connection.is_quiet() {
+                connection.reused = true;
+                return Some(Leased { connection, lease: Lease::new(self, cluster, permission) });
+            }
+        }
+    }
+
+    /// Ages idle connections by `elapsed` and closes those past `limit`.
+    fn sweep(&self, elapsed: Duration, limit: Duration) {
+        self.idle.borrow_mut().retain_mut(|idle| {
+            idle.since += elapsed;
+            idle.since < limit && idle.connection.is_quiet()
+        });
+    }
+
+    /// Nobody will take from here again.
+    pub(super) fn retire(&self) {
+        self.retired.set(true);
+        self.idle.borrow_mut().clear();
+    }
+}
+
+/// A connection with its [`Lease`].
+#[derive(Debug)]
+pub(super) struct Leased {
+    connection: Connection,
+    lease: Lease,
+}
+
+/// The right to use a connection of an endpoint; counts as load until dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pool: Rc<EndpointPool>,
+    cluster: Rc<Cluster>,
+    permission: Option<Permission>,
+}
+
+impl Leased {
+    pub(super) fn new(connection: Connection, endpoint: &WeightedEndpoint, cluster: &Rc<Cluster>, permission: Permission) -> Self {
+        Self { connection, lease: Lease::new(&endpoint.pool, cluster, permission) }
+    }
+
+    pub(super) fn connection_reused(&self) -> bool {
+        self.connection.reused
+    }
+
+    pub(super) fn into_parts(self) -> (Connection, Lease) {
+        (self.connection, self.lease)
+    }
+}
+
+impl Lease {
+    fn new(pool: &Rc<EndpointPool>, cluster: &Rc<Cluster>, permission: Permission) -> Self {
+        pool.load.fetch_add(1, Ordering::Relaxed);
+        Self { pool: Rc::clone(pool), cluster: Rc::clone(cluster), permission: Some(permission) }
+    }
+
+    /// The upstream.
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Puts a clean connection back.
+    pub(super) fn give_back(mut self, connection: Connection) {
+        let mut idle = self.pool.idle.borrow_mut();
+        if let Some(permission) = self.permission.take().filter(|_| !self.pool.retired.get() && idle.len() < MAX_IDLE) {
+            idle.push(Idle { connection, permission, since: Duration::ZERO });
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.pool.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Idle connections per worker and endpoint: beyond this a burst's connections are closed rather than kept.
+const MAX_IDLE: usize = 256;
