@@ -71,7 +71,14 @@ fn main() -> Result<()> {
 }
 
 /// Measures again while other processes disturb the run, as often as the options allow, and keeps the quietest.
-fn measure_quietly(options: &Options, origin: &Origin, scratch: &Path, proxy: Proxy, case: Case, connections: u32) -> Result<Sample> {
+fn measure_quietly(
+    options: &Options,
+    origin: &Origin,
+    scratch: &Path,
+    proxy: Proxy,
+    case: Case,
+    connections: u32,
+) -> Result<Sample> {
     let mut quietest = measure(options, origin, scratch, proxy, case, connections)?;
     for _ in 0..options.retries {
         if !quietest.is_disturbed() {

@@ -58,7 +58,8 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(options: &Options) -> Result<Self> {
-        let versions: Vec<_> = options.proxies().filter(|proxy| !proxy.writes_access_log()).map(|proxy| version(proxy, options)).collect();
+        let versions: Vec<_> =
+            options.proxies().filter(|proxy| !proxy.writes_access_log()).map(|proxy| version(proxy, options)).collect();
         let heading = format!(
             "{}, {} cores, {}; {}. One worker on core {}, load and origin on core {}; {} × {} s.",
             cpu_model(),
@@ -83,13 +84,17 @@ impl fmt::Display for Report {
         writeln!(f, "{}", self.heading)?;
         for ((case, connections), rows) in &self.tables {
             writeln!(f, "\n### {}, {connections} connections\n", title(*case))?;
-            writeln!(f, "| proxy | CPU µs/request (range) | ÷ HAProxy | ÷ nginx | system share | requests/s | p50 | p99 | peak RSS |")?;
+            writeln!(
+                f,
+                "| proxy | CPU µs/request (range) | ÷ HAProxy | ÷ nginx | system share | requests/s | p50 | p99 | peak RSS |"
+            )?;
             writeln!(f, "|---|---:|---:|---:|---:|---:|---:|---:|---:|")?;
             for (proxy, samples) in rows {
                 write_row(f, *proxy, samples, rows)?;
             }
         }
-        let disturbed = self.tables.values().flat_map(BTreeMap::values).flatten().map(|sample| sample.disturbed).fold(0.0, f64::max);
+        let disturbed =
+            self.tables.values().flat_map(BTreeMap::values).flatten().map(|sample| sample.disturbed).fold(0.0, f64::max);
         if disturbed > NOISY {
             writeln!(f, "\nNot a quiet machine: other processes used up to {:.0} % of a core during a run.", disturbed * 100.0)?;
         }
@@ -106,7 +111,8 @@ fn write_row(f: &mut fmt::Formatter<'_>, proxy: Proxy, samples: &[Sample], rows:
     };
     let percentile = |pick: fn(&crate::load::Latency) -> Duration| {
         let known = samples.iter().all(|sample| sample.outcome.latency.is_some());
-        let micros = median(samples, |sample| sample.outcome.latency.as_ref().map_or(0.0, |latency| pick(latency).as_secs_f64() * 1e6));
+        let micros =
+            median(samples, |sample| sample.outcome.latency.as_ref().map_or(0.0, |latency| pick(latency).as_secs_f64() * 1e6));
         if known { format!("{micros:.0} µs") } else { "–".to_owned() }
     };
     writeln!(

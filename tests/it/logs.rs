@@ -23,7 +23,8 @@ fn every_request_is_one_json_line_and_secrets_stay_out() {
         "GET /%22%7b%e2%80%a8 HTTP/1.1\nHost: a\nX-API-Key: secret-key-1\nCookie: session=secret-cookie\n\n",
         "GET /a HTTP/1.1\nHost: a\nAuthorization: Bearer secret-key-2\n\n",
         "GET /limited HTTP/1.1\nHost: a\n\n",
-        "GET /limited HTTP/1.1\nHost: a\nReferer: \u{1b}[31m\n\n",
+        "GET /limited HTTP/1.1\nHost: a\nUser-Agent: \"\\{}\n\n",
+        "GET /a HTTP/1.1\nHost: a\nReferer: \u{1b}[31m\n\n",
     ];
     let sent: Vec<u16> =
         requests.iter().filter_map(|request| exchange(gateway.addr(), crlf(request)).outcome().parse().ok()).collect();

@@ -195,9 +195,9 @@ fn an_address_in_use_is_told_and_ends_it() {
 
 #[test]
 fn the_environment_is_substituted_inside_values() {
-    let with_default = GOOD.replace("http://127.0.0.1:9001", "http://127.0.0.1:${TOLLGATE_TEST_UNSET:-9001}");
+    let with_default = GOOD.replace("http://127.0.0.1:9001", "'http://127.0.0.1:${TOLLGATE_TEST_UNSET:-9001}'");
     assert_eq!(check(&with_default, &[]).status.code(), Some(0));
-    let missing = check(&GOOD.replace("http://127.0.0.1:9001", "http://127.0.0.1:${TOLLGATE_TEST_UNSET}"), &[]);
+    let missing = check(&GOOD.replace("http://127.0.0.1:9001", "'http://127.0.0.1:${TOLLGATE_TEST_UNSET}'"), &[]);
     assert_eq!(missing.status.code(), Some(65));
     assert!(printed(&missing).contains("TOLLGATE_TEST_UNSET"), "{}", printed(&missing));
 }

@@ -72,7 +72,7 @@ fn large_heads_are_431_and_long_targets_414() {
 fn large_http2_heads_are_refused_and_the_next_connection_works() {
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, "");
-    let long = "x".repeat(30_000);
+    let long = "x".repeat(100_000);
     let outcome = H2::connect(gateway.addr())
         .ask(&[(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/"), ("x", &long)], None)
         .outcome();

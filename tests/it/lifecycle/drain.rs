@@ -44,7 +44,7 @@ fn a_drain_that_takes_too_long_is_cut_short() {
     origin.wait_heads(1);
     gateway.signal("TERM");
     until("the process ends after its drain time", || gateway.exit_code().is_some());
-    assert_eq!(gateway.exit_code(), Some(0));
+    assert!(gateway.exit_code().is_some_and(|code| code > 0), "a request was lost, and the exit code says so");
 }
 
 #[test]

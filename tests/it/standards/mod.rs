@@ -1,6 +1,7 @@
 //! What RFC 9110, 9112 and 9113 ask of a gateway, row by row: given these bytes, this is seen at either end.
 
 mod client_addresses;
+mod fragments;
 mod framing;
 mod h1_requests;
 mod h2_requests;
