@@ -117,6 +117,12 @@ pub trait EndOfBody {
     fn ended(&mut self, end: End);
 }
 
+impl<G: EndOfBody> EndOfBody for Box<G> {
+    fn ended(&mut self, end: End) {
+        (**self).ended(end);
+    }
+}
+
 /// A response's body: bytes at hand, or a stream `S`. Dropping it, which hyper does at its end or when the client has
 /// left, ends the guard `G`.
 #[derive(Debug)]

@@ -27,6 +27,7 @@ mod process;
 mod proxies;
 mod report;
 
+use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -51,17 +52,17 @@ fn main() -> Result<()> {
     let mut report = Report::new(&options)?;
     // Before the origin's thread starts, which inherits it.
     process::pin_self(options.load_core)?;
-    let origin = Origin::start()?;
     let scratch = tempfile::tempdir().context("no temporary directory")?;
+    let bench = Bench { options: &options, origin: Origin::start()?, scratch: scratch.path() };
 
     for case in options.cases() {
         for &connections in &options.connections {
             for round in 1..=options.rounds {
                 for proxy in options.proxies_for(case) {
-                    let sample = measure_quietly(&options, &origin, scratch.path(), proxy, case, connections)
-                        .with_context(|| format!("{proxy}, case {case}, {connections} connections, round {round}"))?;
-                    eprintln!("{case:>5} {connections:>4} conns  round {round}  {proxy:<12} {sample}");
-                    report.add(case, connections, proxy, sample);
+                    let run = Run { case, connections, proxy };
+                    let sample = bench.measure_quietly(run).with_context(|| format!("{run}, round {round}"))?;
+                    eprintln!("{run}  round {round}  {sample}");
+                    report.add(run, sample);
                 }
             }
         }
@@ -70,61 +71,77 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures again while other processes disturb the run, as often as the options allow, and keeps the quietest.
-fn measure_quietly(
-    options: &Options,
-    origin: &Origin,
-    scratch: &Path,
-    proxy: Proxy,
+/// What all runs share.
+struct Bench<'a> {
+    options: &'a Options,
+    origin: Origin,
+    scratch: &'a Path,
+}
+
+/// One cell of the result: who, doing what, under how much load.
+#[derive(Clone, Copy)]
+struct Run {
     case: Case,
     connections: u32,
-) -> Result<Sample> {
-    let mut quietest = measure(options, origin, scratch, proxy, case, connections)?;
-    for _ in 0..options.retries {
-        if !quietest.is_disturbed() {
-            break;
+    proxy: Proxy,
+}
+
+impl Bench<'_> {
+    /// Measures again while other processes disturb the run, as often as the options allow, and keeps the quietest.
+    fn measure_quietly(&self, run: Run) -> Result<Sample> {
+        let mut quietest = self.measure(run)?;
+        for _ in 0..self.options.retries {
+            if !quietest.is_disturbed() {
+                break;
+            }
+            std::thread::sleep(RETRY_AFTER);
+            let again = self.measure(run)?;
+            if again.disturbed < quietest.disturbed {
+                quietest = again;
+            }
         }
-        std::thread::sleep(RETRY_AFTER);
-        let again = measure(options, origin, scratch, proxy, case, connections)?;
-        if again.disturbed < quietest.disturbed {
-            quietest = again;
+        Ok(quietest)
+    }
+
+    /// One run: start the proxy, see that it answers as it should, warm it up, load it, count.
+    fn measure(&self, run: Run) -> Result<Sample> {
+        let site = Site::new(run.case, self.origin.address(), self.scratch)?;
+        let running = self.start(run.proxy, &site)?;
+        let load = Load { case: run.case, address: site.address, connections: run.connections, scratch: self.scratch };
+        load.run(WARM_UP_SECONDS)?;
+
+        let served_before = self.origin.served();
+        let cpu_before = running.cpu()?;
+        let disturbance = Disturbance::start()?;
+        let outcome = load.run(self.options.seconds)?;
+        let cpu = running.cpu()?.since(cpu_before);
+        let disturbed = disturbance.share(cpu.total())?;
+        let served = self.origin.served() - served_before;
+
+        run.case.check_origin(outcome.requests, served)?;
+        Ok(Sample { outcome, cpu, disturbed, peak_rss_kib: running.peak_rss_kib()? })
+    }
+
+    /// Starts a proxy and waits until it gives the answer that `site.case` is about.
+    fn start(&self, proxy: Proxy, site: &Site<'_>) -> Result<Running> {
+        let command = proxy.command(site, &self.options.tollgate)?;
+        let mut running = Running::spawn(&command, self.options.proxy_core, &self.scratch.join(format!("{proxy}.log")))?;
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            running.ensure_alive()?;
+            let problem = match load::probe(site.case, site.address) {
+                Ok(()) => return Ok(running),
+                Err(problem) => problem,
+            };
+            ensure!(Instant::now() < deadline, "not ready after {READY_WITHIN:?}: {problem:#}\n{}", running.log_tail());
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
-    Ok(quietest)
 }
 
-/// One run: start the proxy, see that it answers as it should, warm it up, load it, count.
-fn measure(options: &Options, origin: &Origin, scratch: &Path, proxy: Proxy, case: Case, connections: u32) -> Result<Sample> {
-    let site = Site::new(case, origin.address(), scratch)?;
-    let running = start(options, proxy, &site)?;
-    let load = Load { case, address: site.address, connections, scratch };
-    load.run(WARM_UP_SECONDS)?;
-
-    let served_before = origin.served();
-    let cpu_before = running.cpu()?;
-    let disturbance = Disturbance::start()?;
-    let outcome = load.run(options.seconds)?;
-    let cpu = running.cpu()?.since(cpu_before);
-    let disturbed = disturbance.share(cpu.total())?;
-    let served = origin.served() - served_before;
-
-    case.check_origin(outcome.requests, served)?;
-    Ok(Sample { outcome, cpu, disturbed, peak_rss_kib: running.peak_rss_kib()? })
-}
-
-/// Starts a proxy and waits until it gives the answer that `site.case` is about.
-fn start(options: &Options, proxy: Proxy, site: &Site<'_>) -> Result<Running> {
-    let command = proxy.command(site, &options.tollgate)?;
-    let mut running = Running::spawn(&command, options.proxy_core, &site.scratch.join(format!("{proxy}.log")))?;
-    let deadline = Instant::now() + READY_WITHIN;
-    loop {
-        running.ensure_alive()?;
-        let problem = match load::probe(site.case, site.address) {
-            Ok(()) => return Ok(running),
-            Err(problem) => problem,
-        };
-        ensure!(Instant::now() < deadline, "not ready after {READY_WITHIN:?}: {problem:#}\n{}", running.log_tail());
-        std::thread::sleep(Duration::from_millis(20));
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<5}  {:>4} connections  {:<12}", self.case, self.connections, self.proxy)
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::load::Outcome;
+use crate::Run;
+use crate::load::{Latency, Outcome};
 use crate::options::{Options, find_tool};
 use crate::process::{Cpu, ratio};
 use crate::proxies::{Case, Proxy};
@@ -74,8 +75,8 @@ impl Report {
         Ok(Self { heading, tables: BTreeMap::new() })
     }
 
-    pub(crate) fn add(&mut self, case: Case, connections: u32, proxy: Proxy, sample: Sample) {
-        self.tables.entry((case, connections)).or_default().entry(proxy).or_default().push(sample);
+    pub(crate) fn add(&mut self, run: Run, sample: Sample) {
+        self.tables.entry((run.case, run.connections)).or_default().entry(run.proxy).or_default().push(sample);
     }
 }
 
@@ -109,7 +110,7 @@ fn write_row(f: &mut fmt::Formatter<'_>, proxy: Proxy, samples: &[Sample], rows:
         Some(peer) => format!("{:.2}", middle(relative_costs(samples, peer))),
         None => "–".to_owned(),
     };
-    let percentile = |pick: fn(&crate::load::Latency) -> Duration| {
+    let percentile = |pick: fn(&Latency) -> Duration| {
         let known = samples.iter().all(|sample| sample.outcome.latency.is_some());
         let micros =
             median(samples, |sample| sample.outcome.latency.as_ref().map_or(0.0, |latency| pick(latency).as_secs_f64() * 1e6));

@@ -13,7 +13,7 @@ use crate::compile::{Ground, compile};
 use crate::config::document::Document;
 use crate::identity::{Identity, Part, identify};
 use crate::policy::{Action, Amount, Limit, Plan, Proceed, Subject, plan};
-use crate::request::{ConnInfo, Facts, Progress};
+use crate::request::{ConnInfo, Facts};
 use crate::snapshot::Snapshot;
 
 /// The imagined request.
@@ -45,12 +45,7 @@ pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Err(diagnostics) => return Ok(refuse(&diagnostics)),
     };
     let (parts, ()) = request(arguments)?.into_parts();
-    let conn = ConnInfo {
-        peer: (arguments.ip.to_canonical(), 50_000).into(),
-        listener: "explain".into(),
-        scheme: "http",
-        progress: Progress::default(),
-    };
+    let conn = ConnInfo::new((arguments.ip, 50_000).into(), "explain".into(), "http");
     match Facts::read(&parts, &conn, &snapshot.path_rules) {
         Ok(facts) => report(&snapshot, &facts),
         Err(fault) => println!("refused   {fault}"),

@@ -219,7 +219,8 @@ impl Compiler<'_> {
         let policy_name = if several { format!("\"{}/{}\"", limit.name, Span(rate.period)) } else { format!("\"{}\"", limit.name) };
         let seconds = quota.capacity().div_ceil(crate::clock::SECOND).max(1);
         let policy = HeaderValue::from_str(&format!("{policy_name};q={};w={seconds}", quota.burst())).ok()?;
-        Some(Window { quota: self.ground.quotas.intern(quota), policy, policy_name: policy_name.into() })
+        let limit = HeaderValue::from(quota.burst());
+        Some(Window { quota: self.ground.quotas.intern(quota), policy, policy_name: policy_name.into(), limit })
     }
 
     pub(super) fn limit_metrics(&self, limit: &str, names: &Names<'_>) -> LimitMetrics {

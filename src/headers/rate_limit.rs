@@ -24,7 +24,7 @@ pub enum Family {
 #[derive(Clone, Copy)]
 pub struct Numbers<'w> {
     /// Cells at once from idle.
-    pub limit: u64,
+    pub limit: &'w HeaderValue,
     /// Cells left.
     pub remaining: u64,
     /// Until all are there again.
@@ -63,7 +63,7 @@ fn add_three(headers: &mut HeaderMap, [limit, remaining, until]: &[HeaderName; 3
     if headers.contains_key(limit) {
         return;
     }
-    headers.insert(limit, HeaderValue::from(numbers.limit));
+    headers.insert(limit, numbers.limit.clone());
     headers.insert(remaining, HeaderValue::from(numbers.remaining));
     headers.insert(until, HeaderValue::from(reset));
 }
@@ -97,8 +97,9 @@ mod tests {
 
     fn fields(families: &[Family], mut headers: HeaderMap, retry_after: Option<Nanos>) -> Vec<String> {
         let policy = HeaderValue::from_static("\"plan\";q=5;w=60");
+        let limit = HeaderValue::from(5);
         let numbers = Numbers {
-            limit: 5,
+            limit: &limit,
             remaining: 3,
             reset_after: 24 * SECOND + 1,
             retry_after,

@@ -5,8 +5,8 @@
 //! are always the gateway's own words.
 
 use std::io::Write;
-use std::net::IpAddr;
 
+use bytes::Bytes;
 use http::header::{COOKIE, MAX_FORWARDS, TE, VIA};
 use http::{HeaderName, HeaderValue, Method, Version};
 
@@ -16,7 +16,7 @@ use crate::request::Facts;
 
 /// A cleaned request head, ready to be sent: request line, fields, empty line.
 #[derive(Debug)]
-pub struct EndToEndHead(Vec<u8>);
+pub struct EndToEndHead(Bytes);
 
 /// How a request's body is delimited on the way to upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +71,13 @@ impl EndToEndHead {
             head.line(name.as_str(), value.as_bytes());
         }
         head.0.extend_from_slice(b"\r\n");
-        Self(head.0)
+        Self(head.0.into())
     }
 
-    /// The bytes.
+    /// The bytes. Shared, so that a second attempt costs nothing.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+    pub fn bytes(&self) -> Bytes {
+        self.0.clone()
     }
 }
 
@@ -137,8 +137,12 @@ impl Forwarding<'_> {
                 head.format(format_args!(":{port}"));
             }
         });
-        let version = if self.facts.version == Version::HTTP_2 { "2" } else if self.facts.version == Version::HTTP_10 { "1.0" } else { "1.1" };
-        self.write_joined(head, &VIA, ", ", &format!("{version} {PSEUDONYM}"));
+        let hop = match self.facts.version {
+            Version::HTTP_2 => "2 tollgate",
+            Version::HTTP_10 => "1.0 tollgate",
+            _ => "1.1 tollgate",
+        };
+        self.write_joined(head, &VIA, ", ", hop);
         if accepts_trailers(self.facts) {
             head.text("te: trailers\r\nconnection: te\r\n");
         }
@@ -149,14 +153,12 @@ impl Forwarding<'_> {
 
     fn write_forwarded_for(&self, head: &mut Writer) {
         const NAME: HeaderName = HeaderName::from_static("x-forwarded-for");
-        let peer = self.facts.conn.peer.ip();
         if self.via_trusted_proxy && self.facts.headers.contains_key(&NAME) {
-            self.write_joined(head, &NAME, ", ", &peer.to_string());
+            self.write_joined(head, &NAME, ", ", &self.facts.conn.peer_text);
         } else {
-            match peer {
-                IpAddr::V4(v4) => head.format(format_args!("x-forwarded-for: {v4}\r\n")),
-                IpAddr::V6(v6) => head.format(format_args!("x-forwarded-for: {v6}\r\n")),
-            }
+            head.text("x-forwarded-for: ");
+            head.text(&self.facts.conn.peer_text);
+            head.text("\r\n");
         }
     }
 
@@ -279,7 +281,7 @@ const FORWARDING: &[&str] = &[
 /// More names that servers act on and that must not arrive under another spelling.
 const LOOK_ALIKE_TARGETS: &[&str] = &["authorization", "cookie", "remote-user", "remote-addr"];
 
-/// Our name in Via.
+/// Our name in Via; [`Forwarding::write_own`] has it with each version.
 const PSEUDONYM: &str = "tollgate";
 /// Gateways in a row are fine; ten are a circle.
 const MAX_HOPS: usize = 10;
@@ -291,12 +293,7 @@ mod tests {
 
     fn head(request: http::request::Builder, via_trusted_proxy: bool) -> String {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let conn = ConnInfo {
-            peer: "203.0.113.9:5000".parse().unwrap(),
-            listener: "t".into(),
-            scheme: "http",
-            progress: crate::request::Progress::default(),
-        };
+        let conn = ConnInfo::new("203.0.113.9:5000".parse().unwrap(), "t".into(), "http");
         let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
         let facts = Facts::read(&parts, &conn, &rules).unwrap();
         let identity = IdentityHeaders {
@@ -317,7 +314,7 @@ mod tests {
             identity: &identity,
             default_host: "up:1",
         };
-        String::from_utf8(EndToEndHead::new(&forwarding).as_bytes().to_vec()).unwrap()
+        String::from_utf8(EndToEndHead::new(&forwarding).bytes().to_vec()).unwrap()
     }
 
     fn get() -> http::request::Builder {

@@ -9,6 +9,7 @@ mod route;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
@@ -87,7 +88,9 @@ pub struct Window {
     /// The item of `RateLimit-Policy`, such as `"plan";q=100;w=60`.
     pub policy: HeaderValue,
     /// The name in it, with its quotes.
-    pub policy_name: Box<str>,
+    pub policy_name: Arc<str>,
+    /// The quota's burst, as a field's value.
+    pub limit: HeaderValue,
 }
 
 /// What happens when a part of a key is missing.

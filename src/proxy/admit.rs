@@ -15,10 +15,7 @@ use crate::snapshot::Snapshot;
 /// Where a client stands: the window that its response reports.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// Its limit, remaining and reset.
-    outcome: Option<Outcome>,
-    policy: Option<http::HeaderValue>,
-    policy_name: Box<str>,
+    window: Option<(Outcome, Window)>,
 }
 
 /// Admits the request or says why not, and notes either.
@@ -61,23 +58,23 @@ pub(super) fn admit(gateway: &Gateway, snapshot: &Snapshot, proceed: &Proceed<'_
 
 impl Standing {
     fn of(outcome: &Outcome, window: &Window) -> Self {
-        Self { outcome: Some(*outcome), policy: Some(window.policy.clone()), policy_name: window.policy_name.clone() }
+        Self { window: Some((*outcome, window.clone())) }
     }
 
     /// Puts the numbers on a response.
     pub(super) fn report(&self, gateway: &Gateway, snapshot: &Snapshot, headers: &mut HeaderMap) {
-        let (Some(outcome), Some(policy)) = (&self.outcome, &self.policy) else { return };
+        let Some((outcome, window)) = &self.window else { return };
         let retry_after = match outcome.verdict {
             Verdict::Exceeds { retry_after } => Some(retry_after.max(SECOND)),
             Verdict::Conforms | Verdict::Never => None,
         };
         let numbers = Numbers {
-            limit: outcome.limit,
+            limit: &window.limit,
             remaining: outcome.remaining,
             reset_after: outcome.reset_after,
             retry_after,
-            policy,
-            policy_name: &self.policy_name,
+            policy: &window.policy,
+            policy_name: &window.policy_name,
             unix_now: &|| unix_seconds(gateway.clock.wall_now()),
         };
         add_rate_limit(headers, &snapshot.rejection.families, &numbers);

@@ -29,8 +29,8 @@ use record::Completion;
 
 pub use gateway::{Gateway, Parts as GatewayParts};
 
-/// What hyper sends.
-pub type GatewayBody = Body<ResponseBody, Completion>;
+/// What hyper sends. The record is boxed: the response moves through hyper several times.
+pub type GatewayBody = Body<ResponseBody, Box<Completion>>;
 
 /// A response before its body and its record are joined.
 struct Reply {
@@ -43,7 +43,7 @@ struct Reply {
 pub async fn handle(gateway: Rc<Gateway>, listener: &Listener, conn: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<GatewayBody> {
     let snapshot = gateway.snapshot();
     let (parts, body) = request.into_parts();
-    let mut completion = Completion::new(&gateway, &snapshot, &parts, conn);
+    let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, conn));
     let reply = match decide(&gateway, &snapshot, listener, conn, &parts, body, &mut completion).await {
         Ok(reply) => reply,
         Err(answer) => {

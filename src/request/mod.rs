@@ -24,12 +24,24 @@ pub use path::{PathFault, PathRules};
 pub struct ConnInfo {
     /// The socket's peer, an IPv4-mapped address folded to IPv4.
     pub peer: SocketAddr,
+    /// Its address as text, for X-Forwarded-For.
+    pub peer_text: Box<str>,
     /// The configured name of the listener.
     pub listener: Arc<str>,
     /// `http` or `https`.
     pub scheme: &'static str,
     /// What its requests are up to.
     pub progress: Progress,
+}
+
+impl ConnInfo {
+    /// A new connection.
+    #[must_use]
+    pub fn new(peer: SocketAddr, listener: Arc<str>, scheme: &'static str) -> Self {
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let peer_text = peer.ip().to_string().into();
+        Self { peer, peer_text, listener, scheme, progress: Progress::default() }
+    }
 }
 
 /// What the requests of a connection are up to: told by the proxy, watched by the connection's timeouts.

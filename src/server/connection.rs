@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use super::io::{ClientIo, Protocol};
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway};
-use crate::request::{ConnInfo, Progress};
+use crate::request::ConnInfo;
 use crate::snapshot::Listener;
 
 /// By which a connection is asked to end: after its requests in flight, or at once if it is idle.
@@ -58,13 +58,12 @@ pub(super) async fn serve(
     // Responses are written whole; waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     let Some((protocol, prefix)) = sniff(&mut stream, &listener, &closing).await else { return };
-    let mut peer = peer;
-    peer.set_ip(peer.ip().to_canonical());
-    let conn = Rc::new(ConnInfo { peer, listener: Arc::clone(&listener.name), scheme: "http", progress: Progress::default() });
+    let conn = Rc::new(ConnInfo::new(peer, Arc::clone(&listener.name), "http"));
     let io = TokioIo::new(ClientIo::new(stream, prefix.freeze(), protocol, Rc::clone(&conn), Arc::clone(&listener)));
     let service = service_fn(move |request| {
         let (gateway, listener, conn) = (Rc::clone(&gateway), Arc::clone(&listener), Rc::clone(&conn));
-        async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, &conn, request).await) }
+        // Boxed here, because hyper moves the future it gets, and this one is a few kilobytes.
+        Box::pin(async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, &conn, request).await) })
     });
     match protocol {
         Protocol::Http1 => {

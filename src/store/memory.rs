@@ -52,13 +52,12 @@ pub struct Occupancy {
 }
 
 impl MemoryStore {
-    /// Room for `max_keys` counters, reserved at once but touched only as they come. `quotas` must be the table that
+    /// Room for `max_keys` counters; memory is taken as they come, a shard at a time. `quotas` must be the table that
     /// interned every quota that will be charged here.
     #[must_use]
     pub fn new(max_keys: usize, quotas: Quotas) -> Self {
-        let capacity = max_keys.saturating_add(max_keys / 8);
         Self {
-            counters: DashMap::with_capacity_and_hasher_and_shard_amount(capacity, BuildHasherDefault::default(), SHARDS),
+            counters: DashMap::with_hasher_and_shard_amount(BuildHasherDefault::default(), SHARDS),
             quotas,
             max_keys: AtomicUsize::new(max_keys),
             keys: AtomicUsize::new(0),

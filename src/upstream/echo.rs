@@ -14,7 +14,7 @@ use crate::headers::EndToEndHead;
 
 /// Reads the whole body, shows the first [`SHOWN`] bytes of it behind the head.
 pub(super) async fn answer(head: &EndToEndHead, body: Option<ClientBody>) -> Result<Response, ExchangeError> {
-    let mut shown = BytesMut::from(head.as_bytes());
+    let mut shown = BytesMut::from(&*head.bytes());
     if let Some(body) = body {
         let mut body = pin!(body);
         while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {

@@ -119,7 +119,7 @@ impl Exchange {
             (Framing::Chunked, Some(body)) => Source::Chunked(body),
             _ => Source::Done,
         };
-        let pending = [Bytes::copy_from_slice(head.as_bytes()), Bytes::new(), Bytes::new()];
+        let pending = [head.bytes(), Bytes::new(), Bytes::new()];
         let total = total.map(|total| {
             let deadline = Deadline::new();
             deadline.arm(total);
@@ -133,14 +133,13 @@ impl Exchange {
     pub(super) async fn head(&mut self, method: &Method) -> Result<(ResponseHead, Bytes), ExchangeError> {
         let mut interim = 0;
         loop {
-            let (raw, length) = std::future::poll_fn(|cx| self.poll_raw_head(cx)).await?;
-            let (head, rest) = parse(&raw, length, method)?;
+            let (head, rest) = std::future::poll_fn(|cx| self.poll_head(method, cx)).await?;
             match head.status.as_u16() {
                 101 => return Err(ExchangeError::Invalid("it switched protocols unasked")),
                 // Not forwarded: hyper's server can't send interim responses of our making (docs/http.md).
                 100..200 if interim < MAX_INTERIM => {
                     interim += 1;
-                    self.connection.read = rest.try_into_mut().unwrap_or_else(|rest| BytesMut::from(&*rest));
+                    self.connection.read = into_mut(rest);
                 }
                 100..200 => return Err(ExchangeError::Invalid("it sent too many interim responses")),
                 _ => {
@@ -151,17 +150,19 @@ impl Exchange {
         }
     }
 
-    /// The bytes of a complete head (with what was read behind it) and the head's length.
-    fn poll_raw_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Bytes, usize), ExchangeError>> {
+    /// A complete head, and what was read behind it.
+    fn poll_head(&mut self, method: &Method, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, Bytes), ExchangeError>> {
         loop {
             if self.poll_upload(cx)? {
                 // The client is still sending: upstream's patience starts when it has everything.
                 self.connection.deadline.arm(self.patience);
             }
-            if !self.connection.read.is_empty()
-                && let Some(length) = head_length(&self.connection.read)?
-            {
-                return Poll::Ready(Ok((std::mem::take(&mut self.connection.read).freeze(), length)));
+            if !self.connection.read.is_empty() {
+                let raw = std::mem::take(&mut self.connection.read).freeze();
+                if let Some((head, length)) = parse(&raw, method)? {
+                    return Poll::Ready(Ok((head, raw.slice(length..))));
+                }
+                self.connection.read = into_mut(raw);
             }
             if self.connection.read.len() > MAX_HEAD {
                 return Poll::Ready(Err(ExchangeError::Invalid("its head is too large")));
@@ -426,27 +427,24 @@ impl Download {
     }
 }
 
-/// The length of the head in `read`, if it is complete.
-fn head_length(read: &[u8]) -> Result<Option<usize>, ExchangeError> {
-    with_parsed(read, |_, length| length)
-}
-
-fn parse(raw: &Bytes, length: usize, method: &Method) -> Result<(ResponseHead, Bytes), ExchangeError> {
-    let head = with_parsed(raw, |parsed, _| ResponseHead::new(parsed, raw, method))?
-        .ok_or(ExchangeError::Invalid("its head is incomplete"))?
-        .map_err(|_| ExchangeError::Invalid("its head must not be forwarded"))?;
-    Ok((head, raw.slice(length..)))
-}
-
-fn with_parsed<T>(bytes: &[u8], then: impl FnOnce(&httparse::Response<'_, '_>, usize) -> T) -> Result<Option<T>, ExchangeError> {
+/// The head at the front of `raw` and its length; `None` while it is incomplete.
+fn parse(raw: &Bytes, method: &Method) -> Result<Option<(ResponseHead, usize)>, ExchangeError> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
-    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields) {
-        Ok(httparse::Status::Complete(length)) => Ok(Some(then(&parsed, length))),
+    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, raw, &mut fields) {
+        Ok(httparse::Status::Complete(length)) => {
+            let head = ResponseHead::new(&parsed, raw, method);
+            Ok(Some((head.map_err(|_| ExchangeError::Invalid("its head must not be forwarded"))?, length)))
+        }
         Ok(httparse::Status::Partial) => Ok(None),
         Err(httparse::Error::TooManyHeaders) => Err(ExchangeError::Invalid("its head has too many fields")),
         Err(_) => Err(ExchangeError::Invalid("its head is not HTTP")),
     }
+}
+
+/// Without a copy, unless somebody else still looks at the bytes.
+fn into_mut(bytes: Bytes) -> BytesMut {
+    bytes.try_into_mut().unwrap_or_else(|bytes| BytesMut::from(&*bytes))
 }
 
 fn is_reset(error: &io::Error) -> bool {

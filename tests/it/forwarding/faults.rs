@@ -59,6 +59,43 @@ fn upstream_connections_are_reused() {
 }
 
 #[test]
+fn more_requests_than_upstream_connections_are_a_503_at_once() {
+    let door = Latch::default();
+    let theirs = door.clone();
+    let origin = Origin::new(move |call| {
+        theirs.wait();
+        call.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    });
+    let gateway = Gateway::before(&origin, "upstreams: { origin: { endpoints: ['http://ORIGIN'], max_connections: 1 } }");
+    let mut first = gateway.client();
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_heads(1);
+    let refused = gateway.get("/");
+    assert_eq!((refused.status, refused.json()["error"].as_str()), (503, Some("service_unavailable")));
+    assert!(refused.header("retry-after").is_some());
+    door.open();
+    assert_eq!(first.receive().outcome(), "200");
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn a_connection_that_rests_in_one_workers_pool_does_not_starve_the_other_worker() {
+    let origin = Origin::ok();
+    let gateway =
+        Gateway::before(&origin, "workers: 2\nupstreams: { origin: { endpoints: ['http://ORIGIN'], max_connections: 1 } }");
+    // One request at a time needs one connection at a time, whichever worker it meets.
+    assert_eq!(gateway.statuses(20, "/"), [200; 20]);
+}
+
+#[test]
+fn a_connection_that_rests_at_one_endpoint_does_not_starve_another() {
+    let (one, two) = (Origin::ok(), Origin::ok());
+    let upstream = format!("endpoints: ['http://ORIGIN', 'http://{}'], max_connections: 1", two.addr());
+    let gateway = Gateway::before(&one, &format!("upstreams: {{ origin: {{ {upstream} }} }}"));
+    assert_eq!(gateway.statuses(30, "/"), [200; 30]);
+}
+
+#[test]
 fn a_connection_the_upstream_has_closed_is_not_used_again() {
     let origin = Origin::new(|call| {
         call.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");

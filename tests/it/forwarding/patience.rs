@@ -120,6 +120,18 @@ fn half_a_head_is_not_waited_for_for_ever() {
     assert_eq!(gateway.get("/").status, 200);
 }
 
+/// The part of a head that came together with the request before it is a half-sent head like any other.
+#[test]
+fn half_a_pipelined_head_is_not_given_the_patience_of_an_idle_connection() {
+    let origin = Origin::ok();
+    let timeouts = "timeouts: { header: 300ms, keep_alive: 60s }";
+    let gateway = Gateway::before(&origin, &format!("listeners: [{{ name: public, address: '127.0.0.1:0', {timeouts} }}]"));
+    let mut client = gateway.client();
+    assert_eq!(client.ask("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHo").outcome(), "200");
+    let outcome = ends_after(QUICK, || client.receive().outcome());
+    assert!(["408", "closed", "reset"].contains(&outcome.as_str()), "{outcome}");
+}
+
 #[test]
 fn a_connection_that_says_nothing_is_closed() {
     let origin = Origin::ok();
@@ -169,6 +181,28 @@ fn an_upload_that_stalls_ends_and_aborts_the_upstream_request() {
     let outcome = h2.receive(stream).outcome();
     assert!(["408", "rst", "408 cut"].contains(&outcome.as_str()), "{outcome}");
     assert!(!origin.wait(2).complete());
+}
+
+/// The upstream's patience is for the upstream: it starts when it has the whole request.
+#[test]
+fn a_client_that_pauses_its_upload_is_no_slow_upstream() {
+    let origin = Origin::ok();
+    let upstream = "upstreams: { origin: { endpoints: ['http://ORIGIN'], timeouts: { response: 300ms } } }";
+    let gateway = Gateway::before(&origin, upstream);
+    let mut client = gateway.client();
+    client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
+    origin.wait_heads(1);
+    let start = Instant::now();
+    happens(DEADLINE, || start.elapsed() > Duration::from_millis(900));
+    assert_eq!(client.ask("half").outcome(), "200");
+    let mut h2 = H2::connect(gateway.addr());
+    let stream = h2.open(&[(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/x")], false);
+    h2.data(stream, b"half", false);
+    origin.wait_heads(2);
+    let start = Instant::now();
+    happens(DEADLINE, || start.elapsed() > Duration::from_millis(900));
+    h2.data(stream, b"half", true);
+    assert_eq!(h2.receive(stream).outcome(), "200");
 }
 
 #[test]

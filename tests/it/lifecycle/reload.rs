@@ -144,6 +144,20 @@ fn listeners_come_and_go_with_the_file() {
 }
 
 #[test]
+fn requests_go_to_the_new_endpoints_and_connections_to_the_old_are_closed() {
+    let (old, new) = (Origin::ok(), Origin::ok());
+    let gateway = Gateway::before(&old, "");
+    let mut client = gateway.client();
+    assert_eq!(client.get("/1").outcome(), "200");
+    gateway.reload(&format!("upstreams: {{ origin: {{ endpoints: ['http://{}'] }} }}", new.addr()));
+    for _ in 0..5 {
+        assert_eq!(client.get("/2").outcome(), "200");
+    }
+    assert_eq!((old.seen().len(), new.seen().len()), (1, 5));
+    until("the old endpoint's pooled connections are closed", || old.open() == 0);
+}
+
+#[test]
 fn a_connection_that_was_open_before_serves_the_new_configuration() {
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, &says("old"));

@@ -123,6 +123,17 @@ fn the_body_limit_is_told_to_a_client_that_is_still_uploading() {
 }
 
 #[test]
+fn a_refusal_is_read_by_a_client_that_is_still_uploading() {
+    let origin = Origin::ok();
+    let gateway = Gateway::before(&origin, "limits: [{ name: one, per: ip, rate: 1/hour }]");
+    assert_eq!(gateway.get("/").status, 200);
+    let mut client = Client::connect(gateway.addr());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\n");
+    client.send(vec![b'x'; 10_000_000]);
+    assert_eq!(client.receive().outcome(), "429");
+}
+
+#[test]
 fn chunk_framing_of_the_client_is_not_forwarded() {
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, "");

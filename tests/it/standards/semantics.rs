@@ -37,6 +37,17 @@ fn a_gateway_that_is_its_own_upstream_says_508() {
 }
 
 #[test]
+fn gateways_in_a_row_are_no_loop() {
+    let origin = Origin::ok();
+    let inner = Gateway::before(&origin, "trusted_proxies: loopback");
+    let outer = Gateway::start(&format!("upstreams: {{ origin: {{ endpoints: ['http://{}'] }} }}", inner.addr()));
+    assert_eq!(outer.get("/").status, 200);
+    let seen = origin.wait(1);
+    assert_eq!(seen.all("via").join(", "), "1.1 tollgate, 1.1 tollgate");
+    assert_eq!((seen.all("x-forwarded-for").join(", ").as_str(), seen.header("host")), ("127.0.0.1, 127.0.0.1", Some("a")));
+}
+
+#[test]
 fn order_and_repetition_of_fields_survive() {
     let origin = Origin::answering(
         "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-R: 1\r\nX-R: 2\r\nContent-Length: 2\r\n\r\nok",
