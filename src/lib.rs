@@ -1,15 +1,15 @@
 //! tollgate: a reverse-proxy gateway with exact rate limiting built in.
 
-pub mod body;
-pub mod cli;
-pub mod clock;
 pub mod admin;
 pub mod admission;
 pub mod app;
+pub mod body;
+pub mod cli;
+pub mod clock;
 pub mod compile;
 pub mod config;
-pub mod identity;
 pub mod headers;
+pub mod identity;
 pub mod limit;
 pub mod policy;
 pub mod proxy;

@@ -63,7 +63,9 @@ impl Answer {
     /// Status, code and message.
     fn describe(&self) -> (StatusCode, &'static str, String) {
         match self {
-            Self::Malformed(fault @ Fault::Expectation) => (StatusCode::EXPECTATION_FAILED, "expectation_failed", fault.to_string()),
+            Self::Malformed(fault @ Fault::Expectation) => {
+                (StatusCode::EXPECTATION_FAILED, "expectation_failed", fault.to_string())
+            }
             Self::Malformed(fault @ Fault::Method) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", fault.to_string()),
             Self::Malformed(fault @ Fault::TransferCoding) => (StatusCode::NOT_IMPLEMENTED, "not_implemented", fault.to_string()),
             Self::Malformed(fault) => (StatusCode::BAD_REQUEST, "bad_request", fault.to_string()),
@@ -71,12 +73,20 @@ impl Answer {
             Self::Unauthorized(fault) => (StatusCode::UNAUTHORIZED, "unauthorized", fault.to_string()),
             Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "this request is blocked".into()),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found", "no route matches this request".into()),
-            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this method is not allowed here".into()),
-            Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout", "the request took too long to arrive".into()),
-            Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the request body is larger than allowed".into()),
+            Self::MethodNotAllowed(_) => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this method is not allowed here".into())
+            }
+            Self::RequestTimeout => {
+                (StatusCode::REQUEST_TIMEOUT, "request_timeout", "the request took too long to arrive".into())
+            }
+            Self::PayloadTooLarge => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the request body is larger than allowed".into())
+            }
             Self::Limited { limit, retry_after, status } => (*status, "rate_limit_exceeded", limited(limit, *retry_after)),
             Self::BadGateway => (StatusCode::BAD_GATEWAY, "bad_gateway", "the upstream server failed".into()),
-            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "no upstream server is available".into()),
+            Self::Unavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "no upstream server is available".into())
+            }
             Self::GatewayTimeout => (StatusCode::GATEWAY_TIMEOUT, "gateway_timeout", "the upstream server took too long".into()),
             Self::Loop => (StatusCode::LOOP_DETECTED, "loop_detected", "the request goes in circles".into()),
         }
@@ -111,6 +121,9 @@ impl Answer {
         match self {
             Self::Unauthorized(_) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey realm=\"tollgate\""));
+            }
+            Self::Malformed(Fault::Method) => {
+                headers.insert(ALLOW, ALLOWED_METHODS);
             }
             Self::MethodNotAllowed(allowed) => {
                 let list = allowed.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
@@ -149,9 +162,7 @@ impl Answer {
 
     fn problem(&self, status: StatusCode, code: &str, message: &str) -> Bytes {
         let (kind, policies) = match self {
-            Self::Limited { limit, .. } => {
-                (QUOTA_EXCEEDED, format!(",\"violated-policies\":[\"{limit}\"]"))
-            }
+            Self::Limited { limit, .. } => (QUOTA_EXCEEDED, format!(",\"violated-policies\":[\"{limit}\"]")),
             _ => ("about:blank", String::new()),
         };
         let title = status.canonical_reason().unwrap_or(code);
@@ -170,6 +181,8 @@ fn limited(limit: &str, retry_after: Option<Nanos>) -> String {
     }
 }
 
+/// What the gateway itself lets through: everything common but CONNECT and TRACE.
+pub const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// The problem type that draft-ietf-httpapi-ratelimit-headers-10 registers.
@@ -183,11 +196,24 @@ mod tests {
     fn all() -> Vec<Answer> {
         let limited = |retry_after| Answer::Limited { limit: "plan".into(), retry_after, status: StatusCode::TOO_MANY_REQUESTS };
         vec![
-            Answer::Malformed(Fault::Target), Answer::Malformed(Fault::Expectation), Answer::Malformed(Fault::Method),
-            Answer::Malformed(Fault::TransferCoding), Answer::MalformedBody, Answer::Unauthorized(IdentityFault::UnknownKey),
-            Answer::Forbidden, Answer::NotFound, Answer::MethodNotAllowed(vec![Method::GET]), Answer::RequestTimeout,
-            Answer::PayloadTooLarge, limited(Some(1)), limited(Some(90 * SECOND)), limited(None), Answer::BadGateway,
-            Answer::Unavailable, Answer::GatewayTimeout, Answer::Loop,
+            Answer::Malformed(Fault::Target),
+            Answer::Malformed(Fault::Expectation),
+            Answer::Malformed(Fault::Method),
+            Answer::Malformed(Fault::TransferCoding),
+            Answer::MalformedBody,
+            Answer::Unauthorized(IdentityFault::UnknownKey),
+            Answer::Forbidden,
+            Answer::NotFound,
+            Answer::MethodNotAllowed(vec![Method::GET]),
+            Answer::RequestTimeout,
+            Answer::PayloadTooLarge,
+            limited(Some(1)),
+            limited(Some(90 * SECOND)),
+            limited(None),
+            Answer::BadGateway,
+            Answer::Unavailable,
+            Answer::GatewayTimeout,
+            Answer::Loop,
         ]
     }
 
@@ -209,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_when_to_come_back() {
-        let limited = Answer::Limited { limit: "plan".into(), retry_after: Some(SECOND + 1), status: StatusCode::TOO_MANY_REQUESTS };
+        let limited =
+            Answer::Limited { limit: "plan".into(), retry_after: Some(SECOND + 1), status: StatusCode::TOO_MANY_REQUESTS };
         let response = limited.respond(BodyForm::Simple, &Method::GET, http::Version::HTTP_11);
         assert_eq!(response.headers()[RETRY_AFTER], "2");
         assert_eq!(

@@ -236,10 +236,7 @@ impl<'de> Deserialize<'de> for Share {
             Written::Number(share) => Some(share),
             Written::Text(text) => text.strip_suffix('%').and_then(|p| p.parse::<f64>().ok()).map(|p| p / 100.0),
         };
-        share
-            .filter(|share| (0.0..=1.0).contains(share))
-            .map(Self)
-            .ok_or_else(|| D::Error::custom(SHARE_EXPECTED))
+        share.filter(|share| (0.0..=1.0).contains(share)).map(Self).ok_or_else(|| D::Error::custom(SHARE_EXPECTED))
     }
 }
 

@@ -56,7 +56,8 @@ pub struct Control {
 pub fn start(listener: StdListener, control: Arc<Control>) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let serve = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(tokio::runtime::LocalOptions::default());
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build_local(tokio::runtime::LocalOptions::default());
         match runtime {
             Ok(runtime) => runtime.block_on(accept(listener, control)),
             Err(error) => error!(%error, "admin cannot start its runtime"),
@@ -118,13 +119,15 @@ impl Control {
     /// A token if one is configured; without one, only what a program on this machine sends on purpose: a web page that a
     /// browser here shows must reach nothing, neither by a form nor by a name that resolves to loopback.
     fn allows(&self, headers: &HeaderMap) -> Result<(), Response<Full<Bytes>>> {
-        let from_page = headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
+        let from_page = headers.contains_key(ORIGIN)
+            || headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
         if from_page {
             return Err(error_json(StatusCode::FORBIDDEN, "cross-site requests are refused"));
         }
         match &self.token {
             Some(token) => {
-                let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| value.strip_prefix(b"Bearer "));
+                let given =
+                    headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| value.strip_prefix(b"Bearer "));
                 // Digests are compared, so time tells nothing about the token.
                 if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token.as_bytes())) {
                     return Ok(());
@@ -146,10 +149,7 @@ fn is_local_name(host: &[u8]) -> bool {
 }
 
 fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
-    let mut extra = vec![
-        (metrics::GENERATION, control.current.generation()),
-        (metrics::SLOTS_IN_USE, control.slots.in_flight()),
-    ];
+    let mut extra = vec![(metrics::GENERATION, control.current.generation()), (metrics::SLOTS_IN_USE, control.slots.in_flight())];
     let Store::Memory(store) = &*control.store;
     let occupancy = store.occupancy();
     let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
@@ -172,7 +172,10 @@ async fn reload(control: &Control) -> Response<Full<Bytes>> {
         Ok(Ok(generation)) => json_body(StatusCode::OK, &json!({ "generation": generation })),
         Ok(Err(diagnostics)) => {
             let generation = control.current.generation();
-            json_body(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "error": "configuration_refused", "generation": generation, "diagnostics": diagnostics }))
+            json_body(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                &json!({ "error": "configuration_refused", "generation": generation, "diagnostics": diagnostics }),
+            )
         }
         Err(_) => error_json(StatusCode::SERVICE_UNAVAILABLE, "shutting down"),
     }

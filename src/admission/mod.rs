@@ -9,23 +9,10 @@ mod slots;
 use smallvec::SmallVec;
 
 use crate::clock::Nanos;
-use crate::limit::{Charge, Key, Verdict};
+use crate::limit::{Charge, SlotCharge, Verdict};
 use crate::store::{Charged, Outcomes, Store};
 
 pub use slots::{Held, Slots};
-
-/// What one request asks of one concurrency limit.
-#[derive(Debug, Clone, Copy)]
-pub struct SlotCharge {
-    /// The counter.
-    pub key: Key,
-    /// Requests in flight at most.
-    pub max: u32,
-    /// Which limit of the plan this belongs to.
-    pub limit: u16,
-    /// Whether it only watches.
-    pub shadow: bool,
-}
 
 /// The proof that a request was admitted. Dropping it ends the request.
 #[derive(Debug)]
@@ -80,11 +67,8 @@ pub fn admit(store: &Store, registry: &Slots, slots: &[SlotCharge], charges: &[C
             }
         }
     }
-    let Charged { conforms, outcomes } = if charges.is_empty() {
-        Charged { conforms: true, outcomes: Outcomes::new() }
-    } else {
-        store.charge(charges, now)
-    };
+    let Charged { conforms, outcomes } =
+        if charges.is_empty() { Charged { conforms: true, outcomes: Outcomes::new() } } else { store.charge(charges, now) };
     let verdict = match denial(charges, &outcomes) {
         Some(denial) if !conforms => Err(denial),
         _ => Ok(Permit { _held: held }),
@@ -138,7 +122,13 @@ mod tests {
         let charges: Vec<_> = [&second, &hour, &minute]
             .into_iter()
             .zip(0..)
-            .map(|(quota, limit)| Charge { key: hasher.start("k").finish().window(limit as u8), quota, cost: 1, limit, window: 0 })
+            .map(|(quota, limit)| Charge {
+                key: hasher.start("k").finish().window(limit as u8),
+                quota,
+                cost: 1,
+                limit,
+                window: 0,
+            })
             .collect();
         assert!(admit(&store, &Slots::default(), &[], &charges, 0).verdict.is_ok());
         let denial = admit(&store, &Slots::default(), &[], &charges, 0).verdict.unwrap_err();

@@ -112,7 +112,8 @@ impl App {
         let current = Arc::new(Current::new(snapshot));
         let slots = Slots::default();
         let clock = Clock::system();
-        let admin_listener = admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
+        let admin_listener =
+            admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
         let admin = admin_listener.local_addr()?;
         let log = start_access_log(&process.access_log_to)?;
         let upstreams = Arc::new(Shared::new(registry.clone()));

@@ -180,7 +180,10 @@ fn hash_key() -> anyhow::Result<ExitCode> {
     let key = key.strip_suffix(b"\r").unwrap_or(key);
     anyhow::ensure!(!key.is_empty(), "no key on standard input");
     anyhow::ensure!(key.len() as u64 <= MAX_KEY, "a key is at most {MAX_KEY} bytes");
-    anyhow::ensure!(key.iter().all(u8::is_ascii_graphic), "a key has visible ASCII characters only, since it travels in a header");
+    anyhow::ensure!(
+        key.iter().all(u8::is_ascii_graphic),
+        "a key has visible ASCII characters only, since it travels in a header"
+    );
     println!("{}", KeyDigest::of(key));
     Ok(ExitCode::SUCCESS)
 }

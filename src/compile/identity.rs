@@ -127,7 +127,9 @@ impl<'c> Compiler<'c> {
                 config::IdentityPart::Ip => Part::Ip,
             })
             .collect();
-        if let Some(i) = (1..parts.len()).find(|i| parts.get(..*i).is_some_and(|before| parts.get(*i).is_some_and(|p| before.contains(p)))) {
+        if let Some(i) =
+            (1..parts.len()).find(|i| parts.get(..*i).is_some_and(|before| parts.get(*i).is_some_and(|p| before.contains(p))))
+        {
             self.problem(&path.index(i), "each way to know a client stands here once");
         }
         parts
@@ -188,4 +190,3 @@ fn key_header(source: &KeySource) -> Option<HeaderName> {
 
 /// The tier of everybody when none are configured.
 pub(super) const ONLY_TIER: &str = "standard";
-

@@ -145,7 +145,13 @@ impl Compiler<'_> {
         Amount::Rate { by_tier, by_client }
     }
 
-    fn by_tier(&mut self, by_tier: &BTreeMap<String, config::Windows>, context: &Context<'_>, path: &Path, names: &Names<'_>) -> Vec<Windows> {
+    fn by_tier(
+        &mut self,
+        by_tier: &BTreeMap<String, config::Windows>,
+        context: &Context<'_>,
+        path: &Path,
+        names: &Names<'_>,
+    ) -> Vec<Windows> {
         for name in by_tier.keys().filter(|name| *name != "default") {
             let _ = self.tier(name, &path.key(name), names);
         }
@@ -216,7 +222,8 @@ impl Compiler<'_> {
         }
         // `q` cells in `w` seconds: the burst and the time it takes to refill, so that `r` never exceeds `q` and `q/w` is
         // the rate.
-        let policy_name = if several { format!("\"{}/{}\"", limit.name, Span(rate.period)) } else { format!("\"{}\"", limit.name) };
+        let policy_name =
+            if several { format!("\"{}/{}\"", limit.name, Span(rate.period)) } else { format!("\"{}\"", limit.name) };
         let seconds = quota.capacity().div_ceil(crate::clock::SECOND).max(1);
         let policy = HeaderValue::from_str(&format!("{policy_name};q={};w={seconds}", quota.burst())).ok()?;
         let limit = HeaderValue::from(quota.burst());

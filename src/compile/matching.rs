@@ -92,7 +92,9 @@ impl Compiler<'_> {
 
     fn pattern(&mut self, text: &str, path: &Path) -> Option<Pattern> {
         match Pattern::parse(text) {
-            Ok(pattern) if self.config.paths.trailing_slash == config::TrailingSlash::Same => Some(pattern.without_trailing_slash()),
+            Ok(pattern) if self.config.paths.trailing_slash == config::TrailingSlash::Same => {
+                Some(pattern.without_trailing_slash())
+            }
             Ok(pattern) => Some(pattern),
             Err(error) => {
                 self.problem(path, error.to_string());

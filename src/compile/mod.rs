@@ -171,7 +171,7 @@ impl<'c> Compiler<'c> {
                 self.problem(&path.key("proxy_protocol"), NOT_AVAILABLE);
             }
             let Some(address) = self.address(&listener.address, &path.key("address")) else { continue };
-            if address.port() != 0 && !taken.insert(address) {
+            if !taken.insert(address) {
                 self.problem(&path.key("address"), format!("{address} is taken by another listener"));
             }
             let speaks = |protocol| listener.protocols.0.contains(&protocol);
@@ -242,7 +242,8 @@ impl<'c> Compiler<'c> {
     fn rejection(&mut self) -> Rejection {
         let rejection = &self.config.rejection;
         let path = Path::root("rejection");
-        let status = StatusCode::from_u16(rejection.status).ok().filter(|status| status.is_client_error() || status.is_server_error());
+        let status =
+            StatusCode::from_u16(rejection.status).ok().filter(|status| status.is_client_error() || status.is_server_error());
         if status.is_none() {
             self.problem(&path.key("status"), "a refusal's status is from 400 to 599");
         }
@@ -274,7 +275,11 @@ fn access_log(config: &config::AccessLog) -> Option<AccessLog> {
         config::LogFormat::Text => Format::Text,
         config::LogFormat::Off => return None,
     };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share from 0 to 1 was checked when it was read")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share from 0 to 1 was checked when it was read"
+    )]
     let sample = (config.sample.0 * 2_f64.powi(32)) as u64;
     Some(AccessLog { format, sample })
 }

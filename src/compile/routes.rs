@@ -247,8 +247,18 @@ impl Compiler<'_> {
 
 /// Framing, connection and forwarding fields: editing them would undo what the gateway owes both sides.
 const NOT_EDITABLE: &[&str] = &[
-    "connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
-    "upgrade", "via", "x-forwarded-for",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-forwarded-for",
 ];
 /// Generous for an API, and finite.
 const DEFAULT_MAX_BODY: u64 = 100 << 20;

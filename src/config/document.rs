@@ -61,6 +61,10 @@ impl Document {
 
     /// Parses the text; `env` answers for `${NAME}`.
     pub fn parse(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Parsed, Vec<Diagnostic>> {
+        if let Some(line) = too_deep(&self.text) {
+            let excerpt = self.line(line);
+            return Err(vec![Diagnostic { line, column: 1, excerpt, ..Diagnostic::of_file(&self.name, "nested too deeply") }]);
+        }
         let mut tree: Value = serde_yaml::from_str(&self.text).map_err(|error| vec![self.syntax(&error)])?;
         if tree.is_null() {
             return Err(vec![Diagnostic::of_file(&self.name, "the file is empty")]);
@@ -70,28 +74,35 @@ impl Document {
         let Substitution { mut problems, mut retyped, .. } = substitution;
         let mut removed = Removed::default();
         let config = loop {
-            match serde_path_to_error::deserialize::<_, Config>(tree.clone()) {
+            let error = match shape(&tree) {
                 Ok(config) => break Some(config),
-                Err(error) => {
-                    let (path, at_key, message) = describe(&error);
-                    // `${PORT}` became a number where text was wanted, or the other way round: take it as text once.
-                    if let Some(text) = retyped.remove(&path)
-                        && let Some(node) = node_at(&mut tree, &path)
-                    {
-                        *node = Value::String(text);
-                        continue;
-                    }
-                    let original = removed.original(&path);
-                    if !removed.explains(&original, &message) {
-                        let hint = suggestion(&message);
-                        problems.push(Problem { path: original, at_key, message: plain(&message), hint });
-                    }
-                    if problems.len() >= MAX_PROBLEMS || !removed.take_out(&mut tree, &path) {
-                        break None;
-                    }
+                Err(error) => error,
+            };
+            let blame = Blame::of(&error);
+            // `${PORT}` became a number where text was wanted, or the other way round: take it as text once.
+            if let Some(text) = retyped.remove(&blame.path)
+                && let Some(node) = node_at(&mut tree, &blame.path)
+            {
+                *node = Value::String(text);
+                continue;
+            }
+            if !blame.known.is_empty() {
+                // Every unknown key of this map at once, in the file's order.
+                problems.extend(removed.take_out_unknown(&mut tree, &blame));
+            } else {
+                let original = removed.original(&blame.path);
+                if !removed.explains(&original, &blame.message) {
+                    problems.push(blame.problem(original));
+                }
+                if !removed.take_out(&mut tree, &blame.path) {
+                    break None;
                 }
             }
+            if problems.len() >= MAX_PROBLEMS {
+                break None;
+            }
         };
+        problems.truncate(MAX_PROBLEMS);
         Ok(Parsed { config, problems, removed })
     }
 
@@ -127,7 +138,7 @@ impl Document {
         let (line, column) = error.location().map_or((0, 0), |location| (location.line(), location.column()));
         let message = error.to_string();
         // The library appends the place to its message; ours is in front.
-        let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
+        let message = cut(message.split(" at line ").next().unwrap_or(&message).to_owned());
         let tab = self.line(line).is_empty() || !self.text.lines().any(|l| l.trim_start_matches(' ').starts_with('\t'));
         let hint = (!tab).then(|| "indent with spaces, not tabs".to_owned());
         Diagnostic { line, column, hint, excerpt: self.line(line), ..Diagnostic::of_file(&self.name, message) }
@@ -182,6 +193,29 @@ impl Removed {
         original
     }
 
+    /// Takes every key out of a map that it may not have.
+    fn take_out_unknown(&mut self, tree: &mut Value, blame: &Blame) -> Vec<Problem> {
+        let original = self.original(&blame.path);
+        let mut problems = Vec::new();
+        if let Some(Value::Mapping(map)) = node_at(tree, &blame.path) {
+            map.retain(|key, _| {
+                let key = key_text(key);
+                let known = blame.known.contains(&key);
+                if !known && problems.len() < MAX_PROBLEMS {
+                    problems.push(blame.unknown_key(original.clone(), &key));
+                }
+                known
+            });
+        }
+        self.paths.extend(problems.iter().map(|problem| problem.path.clone()));
+        if problems.is_empty() {
+            // Not where it was said to be: better the whole map than a search without end.
+            problems.push(blame.problem(original));
+            self.take_out(tree, &blame.path);
+        }
+        problems
+    }
+
     /// Takes the node at `path` out; `false` when that is the whole document.
     fn take_out(&mut self, tree: &mut Value, path: &Path) -> bool {
         let Some((last, above)) = path.0.split_last() else { return false };
@@ -204,6 +238,37 @@ impl Removed {
         };
         self.paths.push(original);
         gone || self.take_out(tree, &above)
+    }
+}
+
+/// The line where more brackets are open than any sensible file has. The YAML scanner takes time that grows with the square of the
+/// depth, so it must not see such a file. Brackets in strings count too, hence the generous limit; a line that starts with a word in
+/// the first column closes whatever was open.
+fn too_deep(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            depth = 0;
+        }
+        for byte in line.bytes() {
+            match byte {
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > MAX_DEPTH {
+                return Some(number);
+            }
+        }
+    }
+    None
+}
+
+/// What a client's or an operator's text takes up in a message at most.
+fn cut(message: String) -> String {
+    match message.char_indices().nth(MAX_MESSAGE) {
+        Some((at, _)) => format!("{}…", message.get(..at).unwrap_or_default()),
+        None => message,
     }
 }
 
@@ -234,46 +299,64 @@ fn node_at<'v>(tree: &'v mut Value, path: &Path) -> Option<&'v mut Value> {
     Some(node)
 }
 
-/// The path of the node to blame, whether it is the key, and serde's words.
-fn describe(error: &serde_path_to_error::Error<serde_yaml::Error>) -> (Path, bool, String) {
-    let mut path = Path::default();
-    for segment in error.path() {
-        match segment {
-            serde_path_to_error::Segment::Seq { index } => path = path.index(*index),
-            serde_path_to_error::Segment::Map { key } => path = path.key(key),
-            serde_path_to_error::Segment::Enum { variant } => path = path.key(variant),
-            serde_path_to_error::Segment::Unknown => {}
-        }
-    }
-    let message = error.inner().to_string();
-    let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
-    match unknown {
-        Some(key) if path.0.last() != Some(&Segment::Key(key.to_owned())) => (path.key(key), true, message),
-        Some(_) => (path, true, message),
-        None => {
-            let at_key = message == super::words::NOT_AVAILABLE;
-            (path, at_key, message)
-        }
-    }
+/// Borrows the tree, so that trying again costs no copy.
+fn shape(tree: &Value) -> Result<Config, serde_path_to_error::Error<serde_yaml::Error>> {
+    serde_path_to_error::deserialize(tree)
 }
 
-/// serde's `unknown field …, expected one of …` in shorter words: the list of all keys is in the schema.
-fn plain(message: &str) -> String {
-    let unknown = |prefix: &str| message.strip_prefix(prefix).and_then(|rest| rest.split_once("`, "));
-    if let Some((key, rest)) = unknown("unknown field `") {
-        let known = rest.trim_start_matches("expected one of ").trim_start_matches("expected ");
-        return format!("unknown key `{key}`; known here: {}", known.replace('`', ""));
-    }
-    if let Some(rest) = message.strip_prefix("missing field `") {
-        return format!("`{}` is required here", rest.trim_end_matches('`'));
-    }
-    message.to_owned()
+/// What serde objects to, and where.
+struct Blame {
+    /// The node; for an unknown key, the map that has it.
+    path: Path,
+    /// serde's words.
+    message: String,
+    /// For an unknown key: the keys that the map may have.
+    known: Vec<String>,
 }
 
-fn suggestion(message: &str) -> Option<String> {
-    let rest = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))?;
-    let (word, rest) = rest.split_once('`')?;
-    did_you_mean(word, rest.split('`').skip(1).step_by(2))
+impl Blame {
+    fn of(error: &serde_path_to_error::Error<serde_yaml::Error>) -> Self {
+        let mut path = Path::default();
+        for segment in error.path() {
+            match segment {
+                serde_path_to_error::Segment::Seq { index } => path = path.index(*index),
+                serde_path_to_error::Segment::Map { key } => path = path.key(key),
+                serde_path_to_error::Segment::Enum { variant } => path = path.key(variant),
+                serde_path_to_error::Segment::Unknown => {}
+            }
+        }
+        let message = error.inner().to_string();
+        let mut quoted = message.split('`').skip(1).step_by(2);
+        let unknown = message.strip_prefix("unknown field `").and_then(|_| quoted.next());
+        let known = unknown.map(|_| quoted.map(str::to_owned).collect()).unwrap_or_default();
+        if unknown.is_some_and(|key| path.0.last() == Some(&Segment::Key(key.to_owned()))) {
+            path.0.pop();
+        }
+        Self { path, message, known }
+    }
+
+    fn problem(&self, original: Path) -> Problem {
+        let message = match self.message.strip_prefix("missing field `") {
+            Some(name) => format!("`{}` is required here", name.trim_end_matches('`')),
+            None => cut(self.message.clone()),
+        };
+        let hint = self.message.strip_prefix("unknown variant `").and_then(|rest| {
+            let mut quoted = rest.split('`').step_by(2);
+            did_you_mean(quoted.next()?, quoted)
+        });
+        let at_key = self.message == super::words::NOT_AVAILABLE;
+        Problem { path: original, at_key, message, hint }
+    }
+
+    fn unknown_key(&self, original: Path, key: &str) -> Problem {
+        let message = cut(format!("unknown key `{key}`; known here: {}", self.known.join(", ")));
+        Problem {
+            path: original.key(&cut(key.to_owned())),
+            at_key: true,
+            message,
+            hint: did_you_mean(key, self.known.iter().map(String::as_str)),
+        }
+    }
 }
 
 /// Replaces `${NAME}` in every scalar.
@@ -346,6 +429,8 @@ impl Substitution<'_> {
 }
 
 const MAX_FILE: u64 = 4 << 20;
+const MAX_DEPTH: usize = 1000;
+const MAX_MESSAGE: usize = 600;
 /// Enough to be useful; a file with more has one cause.
 const MAX_PROBLEMS: usize = 100;
 
@@ -410,7 +495,18 @@ mod tests {
         });
         let deep = "[".repeat(10_000);
         let long = format!("{}1", "a: ".repeat(1));
-        for text in [bomb.as_str(), deep.as_str(), "", "a: b: c", "\tx: 1", "listeners: [", "x: !!python/object:os.system y", &long, "- 1", "a: 1\na: 2"] {
+        for text in [
+            bomb.as_str(),
+            deep.as_str(),
+            "",
+            "a: b: c",
+            "\tx: 1",
+            "listeners: [",
+            "x: !!python/object:os.system y",
+            &long,
+            "- 1",
+            "a: 1\na: 2",
+        ] {
             assert!(!problems(text).is_empty(), "{}", text.chars().take(40).collect::<String>());
         }
     }

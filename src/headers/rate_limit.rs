@@ -117,10 +117,19 @@ mod tests {
     fn each_family_has_its_form() {
         assert_eq!(
             fields(&[Family::XRateLimit, Family::Ietf], HeaderMap::new(), None),
-            ["ratelimit-policy: \"plan\";q=5;w=60", "ratelimit: \"plan\";r=3;t=25", "x-ratelimit-limit: 5", "x-ratelimit-remaining: 3", "x-ratelimit-reset: 25"]
+            [
+                "ratelimit-policy: \"plan\";q=5;w=60",
+                "ratelimit: \"plan\";r=3;t=25",
+                "x-ratelimit-limit: 5",
+                "x-ratelimit-remaining: 3",
+                "x-ratelimit-reset: 25"
+            ]
         );
         assert_eq!(fields(&[Family::GitHub], HeaderMap::new(), None)[2], "x-ratelimit-reset: 1000025");
-        assert_eq!(fields(&[Family::Ietf03], HeaderMap::new(), None), ["ratelimit-limit: 5", "ratelimit-remaining: 3", "ratelimit-reset: 25"]);
+        assert_eq!(
+            fields(&[Family::Ietf03], HeaderMap::new(), None),
+            ["ratelimit-limit: 5", "ratelimit-remaining: 3", "ratelimit-reset: 25"]
+        );
         assert_eq!(fields(&[Family::Ietf], HeaderMap::new(), Some(2 * SECOND))[1], "ratelimit: \"plan\";r=3;t=2");
     }
 
@@ -130,8 +139,12 @@ mod tests {
         upstream.insert(RATELIMIT, HeaderValue::from_static("\"theirs\";r=1"));
         upstream.insert("x-ratelimit-limit", HeaderValue::from_static("7"));
         let lines = fields(&[Family::XRateLimit, Family::Ietf], upstream, None);
-        assert!(lines.contains(&"ratelimit: \"theirs\";r=1".to_owned()) && lines.contains(&"ratelimit: \"plan\";r=3;t=25".to_owned()));
-        assert!(lines.contains(&"x-ratelimit-limit: 7".to_owned()) && !lines.iter().any(|l| l.starts_with("x-ratelimit-remaining")));
+        assert!(
+            lines.contains(&"ratelimit: \"theirs\";r=1".to_owned()) && lines.contains(&"ratelimit: \"plan\";r=3;t=25".to_owned())
+        );
+        assert!(
+            lines.contains(&"x-ratelimit-limit: 7".to_owned()) && !lines.iter().any(|l| l.starts_with("x-ratelimit-remaining"))
+        );
     }
 
     #[test]

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::header::{COOKIE, MAX_FORWARDS, TE, VIA};
 use http::{HeaderName, HeaderValue, Method, Version};
 
-use super::hop_by_hop::{Nominated, is_hop_by_hop};
 use super::HeaderEdits;
+use super::hop_by_hop::{Nominated, is_hop_by_hop};
 use crate::request::Facts;
 
 /// A cleaned request head, ready to be sent: request line, fields, empty line.
@@ -221,9 +221,11 @@ fn is_forwarding(name: &str) -> bool {
 }
 
 fn accepts_trailers(facts: &Facts<'_>) -> bool {
-    facts.headers.get_all(TE).iter().any(|line| {
-        line.as_bytes().split(|b| *b == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-    })
+    facts
+        .headers
+        .get_all(TE)
+        .iter()
+        .any(|line| line.as_bytes().split(|b| *b == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers")))
 }
 
 /// Whether the request has come through this gateway so often that it must be going in circles (RFC 9110 §7.6.3).
@@ -333,8 +335,22 @@ mod tests {
     #[test]
     fn nothing_of_this_gets_through_from_an_untrusted_client() {
         let names = FORWARDING.iter().chain(&[
-            "connection", "keep-alive", "proxy-connection", "te", "upgrade", "http2-settings", "x-user-id", "x_user_id",
-            "x.user.id", "x_api_key", "x_forwarded_for", "content_length", "transfer_encoding", "remote_user", "x-gone", "x-env",
+            "connection",
+            "keep-alive",
+            "proxy-connection",
+            "te",
+            "upgrade",
+            "http2-settings",
+            "x-user-id",
+            "x_user_id",
+            "x.user.id",
+            "x_api_key",
+            "x_forwarded_for",
+            "content_length",
+            "transfer_encoding",
+            "remote_user",
+            "x-gone",
+            "x-env",
         ]);
         for name in names {
             let sent = head(get().header(*name, "EVIL"), false);
@@ -375,10 +391,8 @@ mod tests {
 
     #[test]
     fn cookie_crumbs_are_joined_for_http1() {
-        let request = http::Request::get("http://example.com/")
-            .version(Version::HTTP_2)
-            .header("cookie", "a=1")
-            .header("cookie", "b=2");
+        let request =
+            http::Request::get("http://example.com/").version(Version::HTTP_2).header("cookie", "a=1").header("cookie", "b=2");
         assert!(head(request, false).contains("\r\ncookie: a=1; b=2\r\n"));
     }
 

@@ -178,7 +178,10 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n", ResponseFault::Length),
             ("HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n", ResponseFault::Length),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n", ResponseFault::TransferCoding),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", ResponseFault::TransferCoding),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+                ResponseFault::TransferCoding,
+            ),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", ResponseFault::TransferCoding),
             ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ResponseFault::TransferCoding),
             ("HTTP/1.1 999 X\r\n\r\n", ResponseFault::Status),

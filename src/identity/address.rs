@@ -138,7 +138,9 @@ mod tests {
     use http::HeaderValue;
 
     fn client(peer: &str, lines: &[&str]) -> String {
-        let trusted = TrustedProxies::new(["loopback", "private", "2001:db8:ffff::/48"].iter().flat_map(|r| parse_ranges(r).unwrap()).collect());
+        let trusted = TrustedProxies::new(
+            ["loopback", "private", "2001:db8:ffff::/48"].iter().flat_map(|r| parse_ranges(r).unwrap()).collect(),
+        );
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append("x-forwarded-for", HeaderValue::from_str(line).unwrap());

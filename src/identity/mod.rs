@@ -160,9 +160,7 @@ pub fn identify<'r>(facts: &Facts<'r>, rules: &'r IdentityRules) -> Result<Ident
     let via_trusted_proxy = rules.trusted.contains(peer);
     let address = if via_trusted_proxy { rules.trusted.client_of(peer, facts.headers) } else { peer };
     let by_key = client_by_key(facts, rules)?;
-    let from_proxy = |name: &Option<HeaderName>| {
-        name.as_ref().filter(|_| via_trusted_proxy).and_then(|name| facts.single(name))
-    };
+    let from_proxy = |name: &Option<HeaderName>| name.as_ref().filter(|_| via_trusted_proxy).and_then(|name| facts.single(name));
     let user = from_proxy(&rules.user_header);
     let by_user = user.and_then(|user| rules.clients.by_user.get(user).copied());
     let client_id = by_key.map(|(_, client)| client).or(by_user);

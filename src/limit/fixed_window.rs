@@ -25,11 +25,7 @@ pub fn decide(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> S
         let new_state = if cost == 0 { state } else { after.pack() };
         return Step { state: new_state, outcome: outcome(Verdict::Conforms, after.count) };
     }
-    let verdict = if cost > limit {
-        Verdict::Never
-    } else {
-        Verdict::Exceeds { retry_after: place.until_end(number) }
-    };
+    let verdict = if cost > limit { Verdict::Never } else { Verdict::Exceeds { retry_after: place.until_end(number) } };
     Step { state, outcome: outcome(verdict, count) }
 }
 

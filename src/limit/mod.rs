@@ -38,6 +38,19 @@ pub struct Charge<'q> {
     pub window: u8,
 }
 
+/// What one request asks of one concurrency limit.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotCharge {
+    /// The counter.
+    pub key: Key,
+    /// Requests in flight at most.
+    pub max: u32,
+    /// Which limit of the plan this belongs to.
+    pub limit: u16,
+    /// Whether it only watches.
+    pub shadow: bool,
+}
+
 /// The answer to one [`Charge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {

@@ -14,9 +14,8 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
-use crate::admission::SlotCharge;
 use crate::identity::{ClientId, Identity, Part, cookie_values, query_values};
-use crate::limit::{Charge, Interned, Key, KeyHasher, KeyParts};
+use crate::limit::{Charge, Interned, Key, KeyHasher, KeyParts, SlotCharge};
 use crate::request::Facts;
 
 pub use matcher::{Matcher, Subject, Value};
@@ -287,7 +286,11 @@ impl KeyPart {
                 key.push(kind::ROUTE, route.name.as_bytes());
             }
             Self::Header(name) => {
-                return push_all(kind::HEADER, facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()), key);
+                return push_all(
+                    kind::HEADER,
+                    facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()),
+                    key,
+                );
             }
             Self::Query(name) => return push_all(kind::QUERY, query_values(facts.query, name), key),
             Self::Cookie(name) => return push_all(kind::COOKIE, cookie_values(facts.headers, name), key),

@@ -33,7 +33,9 @@ pub enum PatternError {
     #[error("`{0}` is not a segment: a parameter is a whole segment, {{name}} or {{*name}}")]
     Braces(String),
     /// Something a normal form never has.
-    #[error("`{0}` never occurs in the normal form of a path; write the path decoded, without dots, empty segments or parameters")]
+    #[error(
+        "`{0}` never occurs in the normal form of a path; write the path decoded, without dots, empty segments or parameters"
+    )]
     NeverMatches(String),
 }
 

@@ -19,7 +19,12 @@ pub(super) struct Standing {
 }
 
 /// Admits the request or says why not, and notes either.
-pub(super) fn admit(gateway: &Gateway, snapshot: &Snapshot, proceed: &Proceed<'_>, completion: &mut Completion) -> Result<Permit, Answer> {
+pub(super) fn admit(
+    gateway: &Gateway,
+    snapshot: &Snapshot,
+    proceed: &Proceed<'_>,
+    completion: &mut Completion,
+) -> Result<Permit, Answer> {
     if proceed.exempt {
         return Ok(Permit::uncounted());
     }
@@ -39,7 +44,8 @@ pub(super) fn admit(gateway: &Gateway, snapshot: &Snapshot, proceed: &Proceed<'_
             if !proceed.shadow.is_empty() {
                 admission::shadow(&gateway.store, &proceed.shadow, now).into_iter().for_each(&mut note_shadow);
             }
-            let tightest = tightest(&decision.outcomes).and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
+            let tightest =
+                tightest(&decision.outcomes).and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
             completion.standing = tightest.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
             Ok(permit)
         }
@@ -84,7 +90,8 @@ impl Standing {
 /// The window with the smallest share left.
 fn tightest(outcomes: &[Outcome]) -> Option<usize> {
     // a/b < c/d without division; counts are below 2^40, so the products fit.
-    let share_less = |a: &Outcome, b: &Outcome| u128::from(a.remaining) * u128::from(b.limit) < u128::from(b.remaining) * u128::from(a.limit);
+    let share_less =
+        |a: &Outcome, b: &Outcome| u128::from(a.remaining) * u128::from(b.limit) < u128::from(b.remaining) * u128::from(a.limit);
     let mut tightest: Option<(usize, &Outcome)> = None;
     for (at, outcome) in outcomes.iter().enumerate() {
         if tightest.is_none_or(|(_, best)| share_less(outcome, best)) {

@@ -39,6 +39,10 @@ pub(super) fn check_size(facts: &Facts<'_>, route: &Route) -> Result<(), Answer>
 pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permit, body: Incoming) -> Result<Reply, Answer> {
     let route = way.proceed.route;
     let framing = framing(way.facts, &body);
+    if framing == Framing::Length(0) && !body.is_end_stream() {
+        // HTTP/2 only: a length that the frames may yet contradict. Upstream must not take this for a complete request.
+        return Err(Answer::MalformedBody);
+    }
     let target = target(way);
     let head = EndToEndHead::new(&Forwarding {
         facts: way.facts,

@@ -14,14 +14,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, MAX_FORWARDS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 
 use crate::body::Body;
 use crate::headers::looped;
 use crate::identity::identify;
 use crate::policy::{Action, Plan, plan};
-use crate::request::{ConnInfo, Facts};
-use crate::respond::Answer;
+use crate::request::{BodyLeft, ConnInfo, Facts};
+use crate::respond::{ALLOWED_METHODS, Answer};
 use crate::snapshot::{Listener, Snapshot};
 use crate::upstream::{Received, ResponseBody};
 
@@ -40,10 +40,15 @@ struct Reply {
 }
 
 /// Answers one request.
-pub async fn handle(gateway: Rc<Gateway>, listener: &Listener, conn: &Rc<ConnInfo>, request: Request<Incoming>) -> Response<GatewayBody> {
+pub async fn handle(
+    gateway: Rc<Gateway>,
+    listener: &Listener,
+    conn: &Rc<ConnInfo>,
+    request: Request<Incoming>,
+) -> Response<GatewayBody> {
     let snapshot = gateway.snapshot();
     let (parts, body) = request.into_parts();
-    let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, conn));
+    let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, conn, following(&body)));
     let reply = match decide(&gateway, &snapshot, listener, conn, &parts, body, &mut completion).await {
         Ok(reply) => reply,
         Err(answer) => {
@@ -97,13 +102,23 @@ async fn decide(
     let mut reply = match &proceed.route.action {
         Action::Respond { status, content_type, body } => fixed(*status, content_type, body, facts.method),
         Action::Forward(upstream) => {
-            let way = forward::Way { snapshot, listener, facts: &facts, identity: &identity, proceed: &proceed, upstream: *upstream };
+            let way =
+                forward::Way { snapshot, listener, facts: &facts, identity: &identity, proceed: &proceed, upstream: *upstream };
             forward::forward(gateway, &way, permit, body).await?
         }
     };
     proceed.route.response_edits.apply(&mut reply.headers);
     completion.standing.report(gateway, snapshot, &mut reply.headers);
     Ok(reply)
+}
+
+/// How much of the body is still to come: nothing, a known length, or chunks.
+fn following(body: &Incoming) -> BodyLeft {
+    match body.size_hint().exact() {
+        Some(0) => BodyLeft::Nothing,
+        Some(length) => BodyLeft::Bytes(length),
+        None => BodyLeft::Unknown,
+    }
 }
 
 /// `OPTIONS *` is about the gateway itself, and `Max-Forwards: 0` says that nobody further is meant (RFC 9110 §7.6.2, §9.3.7).
@@ -113,7 +128,7 @@ fn ends_here(facts: &Facts<'_>) -> bool {
 
 fn options() -> Reply {
     let mut headers = HeaderMap::new();
-    headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH"));
+    headers.insert(ALLOW, ALLOWED_METHODS);
     headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
     Reply { status: StatusCode::OK, headers, body: Received::Whole(Bytes::new()) }
 }

@@ -13,7 +13,7 @@ use crate::body::{End, EndOfBody};
 use crate::clock::Nanos;
 use crate::identity::{ClientId, Identity, Network};
 use crate::policy::RouteId;
-use crate::request::{ConnInfo, Facts};
+use crate::request::{BodyLeft, ConnInfo, Facts};
 use crate::respond::Answer;
 use crate::snapshot::Snapshot;
 use crate::telemetry::access_log::Line;
@@ -49,8 +49,14 @@ struct Logged {
 }
 
 impl Completion {
-    pub(super) fn new(gateway: &Rc<Gateway>, snapshot: &Rc<Arc<Snapshot>>, parts: &Parts, conn: &Rc<ConnInfo>) -> Self {
-        conn.progress.begin();
+    pub(super) fn new(
+        gateway: &Rc<Gateway>,
+        snapshot: &Rc<Arc<Snapshot>>,
+        parts: &Parts,
+        conn: &Rc<ConnInfo>,
+        following: BodyLeft,
+    ) -> Self {
+        conn.progress.begin(following);
         let log = snapshot.access_log.is_some().then(|| {
             Box::new(Logged {
                 method: parts.method.clone(),

@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn what_is_not_a_host_is_refused() {
-        for raw in ["", "a b", "u@a", "a:b", "a:99999", "[::1", "[::1]x", "[zz]", "a/b", "a,b", ":80", "a\u{e9}", "..", "a:80:80"] {
+        for raw in ["", "a b", "u@a", "a:b", "a:99999", "[::1", "[::1]x", "[zz]", "a/b", "a,b", ":80", "a\u{e9}", "..", "a:80:80"]
+        {
             assert_eq!(Authority::parse(raw.as_bytes(), "http"), Err(HostFault::Invalid), "{raw}");
         }
     }

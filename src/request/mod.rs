@@ -9,13 +9,16 @@ pub mod host;
 pub mod path;
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Version, request::Parts};
 
+use crate::clock::deadline::Deadline;
 pub use host::{Authority, HostFault};
 pub use path::{PathFault, PathRules};
 
@@ -44,30 +47,53 @@ impl ConnInfo {
     }
 }
 
-/// What the requests of a connection are up to: told by the proxy, watched by the connection's timeouts.
+/// What the requests of a connection are up to: told by the proxy, watched by the socket, which runs one deadline by it.
 #[derive(Debug, Default)]
 pub struct Progress {
+    /// Ends a connection that is too slow with a head, or idle for too long. Runs only while no request is in flight.
+    pub deadline: Deadline,
+    /// How long the connection may be idle between two requests.
+    pub keep_alive: Cell<Duration>,
     /// Requests whose response is not out yet.
     pub in_flight: Cell<u32>,
-    /// Requests ever begun.
-    pub begun: Cell<u64>,
-    /// The first bytes of a head have come, the last have not.
-    pub reading_head: Cell<bool>,
+    /// What the current HTTP/1.1 request still has to bring.
+    pub body: Cell<BodyLeft>,
     /// The head being read shows what the parser drops: a fragment in the request target.
     pub fragment_seen: Cell<bool>,
+    /// Wakes the connection when the bytes that the socket holds back may be read.
+    pub held: RefCell<Option<Waker>>,
+}
+
+/// How much of a request's body is still to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyLeft {
+    /// Nothing: what comes next is another head.
+    #[default]
+    Nothing,
+    /// This many bytes.
+    Bytes(u64),
+    /// Only the parser knows: chunks.
+    Unknown,
 }
 
 impl Progress {
-    /// A head is complete.
-    pub fn begin(&self) {
+    /// A head is complete; `body` is what follows it.
+    pub fn begin(&self, body: BodyLeft) {
         self.in_flight.set(self.in_flight.get() + 1);
-        self.begun.set(self.begun.get() + 1);
-        self.reading_head.set(false);
+        self.body.set(body);
+        self.deadline.disarm();
     }
 
     /// A response is out, or will never be.
     pub fn end(&self) {
-        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+        let left = self.in_flight.get().saturating_sub(1);
+        self.in_flight.set(left);
+        if left == 0 {
+            self.deadline.arm(self.keep_alive.get());
+            if let Some(held) = self.held.borrow_mut().take() {
+                held.wake();
+            }
+        }
     }
 }
 
@@ -166,16 +192,7 @@ impl<'r> Facts<'r> {
         if query.is_some_and(|query| query.bytes().any(|b| !b.is_ascii_graphic())) {
             return Err(Fault::Target);
         }
-        Ok(Self {
-            method: &parts.method,
-            path,
-            target,
-            query,
-            authority,
-            headers: &parts.headers,
-            version: parts.version,
-            conn,
-        })
+        Ok(Self { method: &parts.method, path, target, query, authority, headers: &parts.headers, version: parts.version, conn })
     }
 
     /// The only value of a header; `None` when it is absent, repeated, empty or not visible ASCII.

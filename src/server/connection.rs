@@ -59,7 +59,7 @@ pub(super) async fn serve(
     let _ = stream.set_nodelay(true);
     let Some((protocol, prefix)) = sniff(&mut stream, &listener, &closing).await else { return };
     let conn = Rc::new(ConnInfo::new(peer, Arc::clone(&listener.name), "http"));
-    let io = TokioIo::new(ClientIo::new(stream, prefix.freeze(), protocol, Rc::clone(&conn), Arc::clone(&listener)));
+    let io = TokioIo::new(ClientIo::new(stream, prefix.freeze(), protocol, Rc::clone(&conn), &listener));
     let service = service_fn(move |request| {
         let (gateway, listener, conn) = (Rc::clone(&gateway), Arc::clone(&listener), Rc::clone(&conn));
         // Boxed here, because hyper moves the future it gets, and this one is a few kilobytes.
@@ -84,7 +84,7 @@ pub(super) async fn serve(
 }
 
 fn http1() -> http1::Builder {
-    // Timeouts are the socket's (see `io`); the rest are hyper's defaults: 100 fields, about 400 KiB of head.
+    // Timeouts are the socket's (see `io`); the rest are hyper's defaults: 100 fields.
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MAX_HEAD).half_close(false);
     builder
@@ -182,8 +182,8 @@ where
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Also the size of reads, so not too small for uploads.
-const MAX_HEAD: usize = 64 << 10;
+/// More than the longest request target hyper knows (64 KiB), so that too long a one is told from too large a head.
+const MAX_HEAD: usize = 128 << 10;
 const MAX_STREAMS: u32 = 256;
 const MAX_HEADER_LIST: u32 = 32 << 10;
 const PING_EVERY: Duration = Duration::from_secs(30);

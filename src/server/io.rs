@@ -1,38 +1,40 @@
-//! A client's socket as hyper sees it: with the timeouts hyper lacks, one write per small message, and an eye on what the
-//! parser drops.
+//! A client's socket as hyper sees it: with the timeouts hyper lacks, one write per small message, and one head at a time.
 //!
 //! hyper's own header timeout needs a timer per request and also ends idle connections. Here the socket knows what the
-//! connection is up to ([`Progress`](crate::request::Progress)), so one coarse deadline serves for the head, for idling between
+//! connection is up to ([`Progress`](crate::request::Progress)), so one coarse deadline serves for the head and for idling between
 //! requests, and none runs while a request is being answered.
+//!
+//! In HTTP/1.1 hyper gets the bytes of one request and no more: what a client sends ahead (pipelining) is held back until the
+//! response before it is out. So the socket sees where every head begins, which is what it takes to time half a head that came with
+//! the request before it, and to see a fragment in a request target, which the parser drops without a word.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::clock::deadline::Deadline;
-use crate::request::ConnInfo;
+use crate::request::{BodyLeft, ConnInfo};
 use crate::snapshot::Listener;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ClientIo {
     stream: TcpStream,
-    /// Read while finding out the protocol.
-    prefix: Bytes,
     protocol: Protocol,
     conn: Rc<ConnInfo>,
-    listener: Arc<Listener>,
-    read_deadline: Deadline,
-    armed: Armed,
+    header_timeout: Duration,
+    write_timeout: Duration,
     write_deadline: Deadline,
     write_waits: bool,
-    line: Line,
+    head: HeadScan,
+    /// Read from the socket, not yet given to hyper.
+    held: Bytes,
     /// The client has closed its side.
     pub(super) ended: bool,
 }
@@ -44,35 +46,21 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// What the read deadline runs for, and since which request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Armed {
-    No,
-    Head(u64),
-    Idle(u64),
-}
-
-/// How far into a request line the scan for fragments is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
-    Before,
-    Within,
-    Behind,
-}
-
 impl ClientIo {
-    pub(super) fn new(stream: TcpStream, prefix: Bytes, protocol: Protocol, conn: Rc<ConnInfo>, listener: Arc<Listener>) -> Self {
+    /// `prefix` has been read already, while finding out the protocol.
+    pub(super) fn new(stream: TcpStream, prefix: Bytes, protocol: Protocol, conn: Rc<ConnInfo>, listener: &Listener) -> Self {
+        conn.progress.keep_alive.set(listener.keep_alive_timeout);
+        conn.progress.deadline.arm(listener.header_timeout);
         Self {
             stream,
-            prefix,
             protocol,
             conn,
-            listener,
-            read_deadline: Deadline::new(),
-            armed: Armed::No,
+            header_timeout: listener.header_timeout,
+            write_timeout: listener.write_idle_timeout,
             write_deadline: Deadline::new(),
             write_waits: false,
-            line: Line::Before,
+            head: HeadScan::default(),
+            held: prefix,
             ended: false,
         }
     }
@@ -81,41 +69,88 @@ impl ClientIo {
         self.stream
     }
 
-    fn saw(&mut self, bytes: &[u8]) {
-        let progress = &self.conn.progress;
-        if self.protocol == Protocol::Http2 || progress.in_flight.get() > 0 {
-            return;
+    /// Bytes held back, or else from the socket.
+    fn poll_source(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.held.is_empty() {
+            let taken = self.held.len().min(buffer.remaining());
+            buffer.put_slice(&self.held.split_to(taken));
+            return Poll::Ready(Ok(()));
         }
-        if !progress.reading_head.replace(true) {
-            self.line = Line::Before;
-            progress.fragment_seen.set(false);
-        }
-        if self.line != Line::Behind && scan_line(&mut self.line, bytes) {
-            progress.fragment_seen.set(true);
+        let before = buffer.filled().len();
+        match Pin::new(&mut self.stream).poll_read(cx, buffer) {
+            Poll::Ready(Ok(())) => {
+                self.ended |= buffer.filled().len() == before;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.conn.progress.deadline.poll_due(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
         }
     }
 
-    /// Runs the deadline that fits what the connection is up to.
-    fn poll_patience(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+    /// What is behind `keep` bytes of this read is for later.
+    fn hold_back(&mut self, buffer: &mut ReadBuf<'_>, before: usize, keep: usize) {
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if let Some(rest) = read.get(keep..).filter(|rest| !rest.is_empty()) {
+            let mut held = BytesMut::with_capacity(rest.len() + self.held.len());
+            held.extend_from_slice(rest);
+            held.extend_from_slice(&self.held);
+            self.held = held.freeze();
+            buffer.set_filled(before + keep);
+        }
+    }
+
+    /// The bytes of a head, up to its end.
+    fn poll_head(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(self.poll_source(cx, buffer))?;
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if read.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
         let progress = &self.conn.progress;
-        if progress.in_flight.get() > 0 {
-            if self.armed != Armed::No {
-                self.armed = Armed::No;
-                self.read_deadline.disarm();
+        if self.head.is_new() {
+            progress.fragment_seen.set(false);
+            progress.deadline.arm(self.header_timeout);
+        }
+        let end = self.head.scan(read);
+        progress.fragment_seen.set(self.head.fragment);
+        if let Some(end) = end {
+            self.head = HeadScan::default();
+            self.hold_back(buffer, before, end);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The bytes of a body, `left` at most.
+    fn poll_body(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>, left: u64) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(self.poll_source(cx, buffer))?;
+        let read = buffer.filled().len() - before;
+        let keep = usize::try_from(left).unwrap_or(usize::MAX).min(read);
+        let left = left - u64::try_from(keep).unwrap_or(left);
+        self.conn.progress.body.set(if left == 0 { BodyLeft::Nothing } else { BodyLeft::Bytes(left) });
+        self.hold_back(buffer, before, keep);
+        Poll::Ready(Ok(()))
+    }
+
+    /// hyper only wants to know whether the client is still there. What the client sends ahead is kept, a bit of it; hyper is
+    /// told that nothing has come, so it must be woken when it may look again.
+    fn poll_presence(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.held.is_empty() {
+            *self.conn.progress.held.borrow_mut() = Some(cx.waker().clone());
+        }
+        while self.held.len() < MAX_HELD {
+            let mut bytes = [0; 1024];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                self.ended = true;
+                return Poll::Ready(Ok(()));
             }
-            return Poll::Pending;
+            self.held = [&self.held, buffer.filled()].concat().into();
+            *self.conn.progress.held.borrow_mut() = Some(cx.waker().clone());
         }
-        let begun = progress.begun.get();
-        let (wanted, patience) = if progress.reading_head.get() {
-            (Armed::Head(begun), self.listener.header_timeout)
-        } else {
-            (Armed::Idle(begun), self.listener.keep_alive_timeout)
-        };
-        if self.armed != wanted {
-            self.armed = wanted;
-            self.read_deadline.arm(patience);
-        }
-        self.read_deadline.poll_due(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        Poll::Pending
     }
 
     fn poll_written(&mut self, cx: &Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -130,7 +165,7 @@ impl ClientIo {
             Poll::Pending => {
                 if !self.write_waits {
                     self.write_waits = true;
-                    self.write_deadline.arm(self.listener.write_idle_timeout);
+                    self.write_deadline.arm(self.write_timeout);
                 }
                 self.write_deadline.poll_due(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
             }
@@ -138,44 +173,61 @@ impl ClientIo {
     }
 }
 
-/// Looks for `#` up to the end of the first line; empty lines in front are allowed. True once it is found.
-fn scan_line(line: &mut Line, bytes: &[u8]) -> bool {
-    for byte in bytes {
-        match (*line, byte) {
-            (Line::Before, b'\r' | b'\n') => {}
-            (_, b'\n') => {
-                *line = Line::Behind;
-                return false;
-            }
-            (_, b'#') => return true,
-            _ => *line = Line::Within,
-        }
+/// Follows the lines of a head as they arrive.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct HeadScan {
+    /// Bytes of the line so far, line ends not counted.
+    line: usize,
+    /// Whether the request line is complete.
+    past_first: bool,
+    /// Whether the request line has a `#`.
+    fragment: bool,
+}
+
+impl HeadScan {
+    fn is_new(&self) -> bool {
+        *self == Self::default()
     }
-    false
+
+    /// Takes in what has arrived; where the head ends in it, if it does.
+    fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut from = 0;
+        for end in memchr::memchr_iter(b'\n', bytes) {
+            let piece = bytes.get(from..end).unwrap_or_default();
+            self.take_in(piece.strip_suffix(b"\r").unwrap_or(piece));
+            from = end + 1;
+            match (self.line, self.past_first) {
+                (0, true) => return Some(from),
+                // Empty lines in front of a request are allowed (RFC 9112 §2.2).
+                (0, false) => {}
+                _ => self.past_first = true,
+            }
+            self.line = 0;
+        }
+        let piece = bytes.get(from..).unwrap_or_default();
+        // A line end may be cut in two; its first half is no part of the line.
+        self.take_in(piece.strip_suffix(b"\r").unwrap_or(piece));
+        None
+    }
+
+    fn take_in(&mut self, piece: &[u8]) {
+        self.line += piece.len();
+        self.fragment |= !self.past_first && memchr::memchr(b'#', piece).is_some();
+    }
 }
 
 impl AsyncRead for ClientIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buffer.filled().len();
-        if this.prefix.is_empty() {
-            match Pin::new(&mut this.stream).poll_read(cx, buffer) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return this.poll_patience(cx),
-            }
-        } else {
-            let taken = this.prefix.len().min(buffer.remaining());
-            buffer.put_slice(this.prefix.get(..taken).unwrap_or_default());
-            this.prefix.advance(taken);
+        let progress = &this.conn.progress;
+        match (this.protocol, progress.body.get(), progress.in_flight.get()) {
+            (Protocol::Http2, ..) | (_, BodyLeft::Unknown, 1..) => this.poll_source(cx, buffer),
+            (_, BodyLeft::Bytes(left), _) => this.poll_body(cx, buffer, left),
+            (_, BodyLeft::Nothing, 0) => this.poll_head(cx, buffer),
+            (_, BodyLeft::Nothing, _) => this.poll_presence(cx),
+            // Chunks: where they end and a head begins, only the parser knows. The idle deadline runs from the response on.
+            (_, BodyLeft::Unknown, 0) => this.poll_source(cx, buffer),
         }
-        let read = buffer.filled().get(before..).unwrap_or_default();
-        if read.is_empty() {
-            this.ended = true;
-        } else {
-            this.saw(read);
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -224,21 +276,43 @@ impl AsyncWrite for ClientIo {
 
 /// Measured: below this, copying and one `send` beats `writev`.
 const COALESCE: usize = 4 << 10;
+/// A client may be this far ahead; then it waits, by TCP's own means.
+const MAX_HELD: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn scan(pieces: &[&str]) -> bool {
-        let mut line = Line::Before;
-        pieces.iter().any(|piece| line != Line::Behind && scan_line(&mut line, piece.as_bytes()))
+    /// The end of the head in all pieces together, and whether a fragment was seen.
+    fn scan(pieces: &[&str]) -> (Option<usize>, bool) {
+        let mut head = HeadScan::default();
+        let mut before = 0;
+        for piece in pieces {
+            if let Some(end) = head.scan(piece.as_bytes()) {
+                return (Some(before + end), head.fragment);
+            }
+            before += piece.len();
+        }
+        (None, head.fragment)
+    }
+
+    #[test]
+    fn a_head_ends_where_the_parser_ends_it_however_it_is_cut() {
+        for text in ["GET / HTTP/1.1\r\nx: y\r\n\r\n", "\r\n\nGET / HTTP/1.1\nx: y\n\n", "GET / HTTP/1.1\r\nx: y\n\r\n"] {
+            let both = format!("{text}GET /2 HTTP/1.1\r\n\r\n");
+            for cut in 0..both.len() {
+                let (a, b) = both.split_at(cut);
+                assert_eq!(scan(&[a, b]), (Some(text.len()), false), "{text:?} cut at {cut}");
+            }
+        }
+        assert_eq!(scan(&["GET / HTTP/1.1\r\nx: y\r\n"]).0, None);
     }
 
     #[test]
     fn a_fragment_is_seen_in_the_request_line_and_nowhere_else() {
-        assert!(scan(&["GET /a#b HTTP/1.1\r\n"]));
-        assert!(scan(&["\r\n\r\nGET /", "a#", "b HTTP/1.1\r\n"]));
-        assert!(!scan(&["GET /a HTTP/1.1\r\nx: #\r\n"]));
-        assert!(!scan(&["GET /a HTTP/1.1\r", "\nx: #\r\n"]));
+        assert!(scan(&["GET /a#b HTTP/1.1\r\n"]).1);
+        assert!(scan(&["\r\n\r\nGET /", "a#", "b HTTP/1.1\r\n"]).1);
+        assert!(!scan(&["GET /a HTTP/1.1\r\nx: #\r\n\r\n"]).1);
+        assert!(!scan(&["GET /a HTTP/1.1\r", "\nx: #\r\n"]).1);
     }
 }

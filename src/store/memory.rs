@@ -198,9 +198,7 @@ impl MemoryStore {
 
     /// Where a key's counter is: its own place, or an overflow counter while the store is full and it has none.
     fn home_of(&self, charge: &Charge<'_>) -> Key {
-        if self.keys.load(Ordering::Relaxed) < self.max_keys.load(Ordering::Relaxed)
-            || self.counters.contains_key(&charge.key)
-        {
+        if self.keys.load(Ordering::Relaxed) < self.max_keys.load(Ordering::Relaxed) || self.counters.contains_key(&charge.key) {
             return charge.key;
         }
         self.overflows.fetch_add(1, Ordering::Relaxed);

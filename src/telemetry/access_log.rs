@@ -93,13 +93,7 @@ impl Queue {
     /// A worker's end; `dropped` counts what the writer could not take.
     #[must_use]
     pub fn sink(&self, dropped: Counter, lane: Lane) -> Sink {
-        Sink {
-            queue: self.0.clone(),
-            buffer: RefCell::default(),
-            clock: RefCell::new((u64::MAX, String::new())),
-            dropped,
-            lane,
-        }
+        Sink { queue: self.0.clone(), buffer: RefCell::default(), clock: RefCell::new((u64::MAX, String::new())), dropped, lane }
     }
 }
 
@@ -194,7 +188,9 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     );
     json_text(out, line.tier);
     out.push(b'"');
-    for (name, value) in [("client", line.client), ("route", line.route), ("limited_by", line.limited_by), ("shadow", line.shadow)] {
+    for (name, value) in
+        [("client", line.client), ("route", line.route), ("limited_by", line.limited_by), ("shadow", line.shadow)]
+    {
         if let Some(value) = value {
             let _ = write!(out, ",\"{name}\":\"");
             json_text(out, value);
@@ -318,6 +314,9 @@ mod tests {
         let path = file.path().to_str().unwrap().to_owned();
         writer.run(|| open(&path));
         let text = std::fs::read_to_string(file.path()).unwrap();
-        assert_eq!(text, "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan\n");
+        assert_eq!(
+            text,
+            "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan\n"
+        );
     }
 }

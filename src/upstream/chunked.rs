@@ -106,7 +106,9 @@ fn parse_size(line: &[u8]) -> Result<u64, &'static str> {
         return Err("a chunk size is not valid");
     }
     let extension = line.get(digits.len()..).unwrap_or_default();
-    if extension.iter().any(|b| b.is_ascii_control() && *b != b'\t') || !matches!(extension.trim_ascii().first(), None | Some(b';')) {
+    if extension.iter().any(|b| b.is_ascii_control() && *b != b'\t')
+        || !matches!(extension.trim_ascii().first(), None | Some(b';'))
+    {
         return Err("a chunk extension is not valid");
     }
     let text = std::str::from_utf8(digits).map_err(|_| "a chunk size is not valid")?;
@@ -143,9 +145,29 @@ fn may_be_trailer(name: &HeaderName) -> bool {
 }
 
 const NEVER_TRAILERS: &[&str] = &[
-    "authorization", "connection", "content-encoding", "content-length", "content-range", "content-type", "cookie", "expect",
-    "forwarded", "host", "keep-alive", "max-forwards", "proxy-authorization", "proxy-connection", "set-cookie", "te", "trailer",
-    "transfer-encoding", "upgrade", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "cookie",
+    "expect",
+    "forwarded",
+    "host",
+    "keep-alive",
+    "max-forwards",
+    "proxy-authorization",
+    "proxy-connection",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
 ];
 const MAX_SIZE_LINE: usize = 4 << 10;
 const MAX_TRAILERS: usize = 64;
@@ -192,8 +214,21 @@ mod tests {
     #[test]
     fn anything_ambiguous_is_refused() {
         for text in [
-            "5\nhello\r\n0\r\n\r\n", "0x5\r\nhello", "+5\r\nhello", " 5\r\nhello", "5 x\r\nhello", "\r\n", "11111111111111111\r\n", "5\r\nhelloXX",
-            "5\r\nhello\n0\r\n\r\n", "5;\u{1}\r\nhello", "g\r\n", "5;a\rb\r\nhello", "0\r\nbad line\r\n\r\n", "-1\r\n", "5\r\nhelloX",
+            "5\nhello\r\n0\r\n\r\n",
+            "0x5\r\nhello",
+            "+5\r\nhello",
+            " 5\r\nhello",
+            "5 x\r\nhello",
+            "\r\n",
+            "11111111111111111\r\n",
+            "5\r\nhelloXX",
+            "5\r\nhello\n0\r\n\r\n",
+            "5;\u{1}\r\nhello",
+            "g\r\n",
+            "5;a\rb\r\nhello",
+            "0\r\nbad line\r\n\r\n",
+            "-1\r\n",
+            "5\r\nhelloX",
         ] {
             assert!(matches!(decode(text, 3), Err(fault) if fault != "ended"), "{text:?}");
         }

@@ -64,6 +64,7 @@ pub(super) struct Connection {
 pub(super) struct Exchange {
     pub(super) connection: Connection,
     upload: Upload,
+    waits_for_client: bool,
     patience: Duration,
     total: Option<Deadline>,
 }
@@ -126,7 +127,7 @@ impl Exchange {
             deadline
         });
         connection.deadline.arm(patience);
-        Self { connection, upload: Upload { pending, source }, patience, total }
+        Self { connection, upload: Upload { pending, source }, waits_for_client: false, patience, total }
     }
 
     /// Sends the request and waits for the final response's head.
@@ -153,10 +154,7 @@ impl Exchange {
     /// A complete head, and what was read behind it.
     fn poll_head(&mut self, method: &Method, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, Bytes), ExchangeError>> {
         loop {
-            if self.poll_upload(cx)? {
-                // The client is still sending: upstream's patience starts when it has everything.
-                self.connection.deadline.arm(self.patience);
-            }
+            self.poll_upload(cx)?;
             if !self.connection.read.is_empty() {
                 let raw = std::mem::take(&mut self.connection.read).freeze();
                 if let Some((head, length)) = parse(&raw, method)? {
@@ -192,22 +190,35 @@ impl Exchange {
         self.connection.deadline.poll_due(cx)
     }
 
-    /// Sends as much as goes; says whether the client's body made progress.
-    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
-        let mut progress = false;
+    /// Sends as much as goes. Upstream's time runs while it has something to read or to answer, and not while everybody waits for
+    /// the client.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
         loop {
             match self.upload.poll_send(&mut self.connection.stream, cx) {
-                Poll::Pending => return Ok(progress),
+                Poll::Pending => {
+                    self.waits_for_client = false;
+                    self.connection.deadline.arm_if_idle(self.patience);
+                    return Ok(());
+                }
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => {
                     // It may have answered before it stopped reading (413, say): what comes decides, not this error.
                     self.upload = Upload { pending: Default::default(), source: Source::Broken };
-                    return Ok(progress);
+                    return Ok(());
                 }
             }
             match self.upload.poll_next(cx) {
-                Poll::Ready(Ok(true)) => progress = true,
-                Poll::Ready(Ok(false)) | Poll::Pending => return Ok(progress),
+                Poll::Ready(Ok(true)) => {
+                    self.waits_for_client = false;
+                    self.connection.deadline.arm(self.patience);
+                }
+                Poll::Ready(Ok(false)) => return Ok(()),
+                Poll::Pending => {
+                    if !std::mem::replace(&mut self.waits_for_client, true) {
+                        self.connection.deadline.disarm();
+                    }
+                    return Ok(());
+                }
                 Poll::Ready(Err(error)) => return Err(ExchangeError::RequestBody(error)),
             }
         }

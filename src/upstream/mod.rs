@@ -202,6 +202,9 @@ impl Client {
 
     /// A connection: an idle one, or a new one to the first endpoint that accepts it.
     async fn lease(&self, cluster: &Rc<Cluster>, fresh: bool) -> Result<Leased, UpstreamError> {
+        if cluster.is_saturated() {
+            return Err(UpstreamError::Saturated);
+        }
         let mut tried = SmallVec::<[usize; 4]>::new();
         let mut last = UpstreamError::Saturated;
         while let Some(index) = self.picker.pick(&cluster.endpoints, &tried) {
@@ -209,13 +212,13 @@ impl Client {
             if !fresh && let Some(leased) = endpoint.pool.take(cluster) {
                 return Ok(leased);
             }
-            let Some(permission) = cluster.budget.connect() else { return Err(UpstreamError::Saturated) };
+            let counted = cluster.budget.count();
             let connect = TcpStream::connect(&*endpoint.pool.authority);
             match tokio::time::timeout(cluster.connect_timeout, connect).await {
                 Ok(Ok(stream)) => {
                     // Heads and bodies are written whole; waiting to fill segments only adds latency.
                     let _ = stream.set_nodelay(true);
-                    return Ok(Leased::new(Connection::new(stream), endpoint, cluster, permission));
+                    return Ok(Leased::new(Connection::new(stream), endpoint, cluster, counted));
                 }
                 Ok(Err(error)) => last = UpstreamError::Connect(error),
                 Err(_) => last = UpstreamError::ConnectTimeout,

@@ -82,9 +82,16 @@ impl Cluster {
         self.endpoints.iter().any(|endpoint| Rc::ptr_eq(&endpoint.pool, pool))
     }
 
+    /// Whether as many exchanges are under way as may be. Looked at without a lock, so workers that decide in the same instant
+    /// may each let one more in.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.endpoints.iter().map(|endpoint| endpoint.pool.load()).sum::<u32>() >= self.budget.max
+    }
+
     pub(super) fn sweep(&self, elapsed: Duration) {
         for endpoint in &self.endpoints {
-            endpoint.pool.sweep(elapsed, self.idle_timeout);
+            let limit = if self.budget.exceeded() { Duration::ZERO } else { self.idle_timeout };
+            endpoint.pool.sweep(elapsed, limit);
         }
     }
 
@@ -93,26 +100,30 @@ impl Cluster {
     }
 }
 
-/// How many connections an upstream may have.
+/// How many connections an upstream may have, over all workers. Those in use are what is bounded strictly; a resting one never
+/// keeps a request from being served, but is closed as soon as all together are too many.
 #[derive(Debug)]
 pub(super) struct Budget {
     open: Arc<AtomicU32>,
     max: u32,
 }
 
-/// The permission to have one connection; given back on drop.
+/// One open connection's place in the count.
 #[derive(Debug)]
-pub(super) struct Permission(Arc<AtomicU32>);
+pub(super) struct Counted(Arc<AtomicU32>);
 
 impl Budget {
-    pub(super) fn connect(&self) -> Option<Permission> {
-        let more = |open| (open < self.max).then_some(open + 1);
-        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Permission(Arc::clone(&self.open)))
+    pub(super) fn count(&self) -> Counted {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(&self.open))
+    }
+
+    fn exceeded(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > self.max
     }
 }
 
-impl Drop for Permission {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -130,7 +141,7 @@ pub(super) struct EndpointPool {
 #[derive(Debug)]
 struct Idle {
     connection: Connection,
-    permission: Permission,
+    counted: Counted,
     since: Duration,
 }
 
@@ -147,10 +158,10 @@ impl EndpointPool {
     /// The most recently used idle connection that is still good.
     pub(super) fn take(self: &Rc<Self>, cluster: &Rc<Cluster>) -> Option<Leased> {
         loop {
-            let Idle { mut connection, permission, .. } = self.idle.borrow_mut().pop()?;
+            let Idle { mut connection, counted, .. } = self.idle.borrow_mut().pop()?;
             if connection.is_quiet() {
                 connection.reused = true;
-                return Some(Leased { connection, lease: Lease::new(self, cluster, permission) });
+                return Some(Leased { connection, lease: Lease::new(self, cluster, counted) });
             }
         }
     }
@@ -182,12 +193,17 @@ pub(super) struct Leased {
 pub(super) struct Lease {
     pool: Rc<EndpointPool>,
     cluster: Rc<Cluster>,
-    permission: Option<Permission>,
+    counted: Counted,
+    _in_use: InUse,
 }
 
+/// One exchange's place in an endpoint's load.
+#[derive(Debug)]
+struct InUse(Rc<EndpointPool>);
+
 impl Leased {
-    pub(super) fn new(connection: Connection, endpoint: &WeightedEndpoint, cluster: &Rc<Cluster>, permission: Permission) -> Self {
-        Self { connection, lease: Lease::new(&endpoint.pool, cluster, permission) }
+    pub(super) fn new(connection: Connection, endpoint: &WeightedEndpoint, cluster: &Rc<Cluster>, counted: Counted) -> Self {
+        Self { connection, lease: Lease::new(&endpoint.pool, cluster, counted) }
     }
 
     pub(super) fn connection_reused(&self) -> bool {
@@ -200,9 +216,9 @@ impl Leased {
 }
 
 impl Lease {
-    fn new(pool: &Rc<EndpointPool>, cluster: &Rc<Cluster>, permission: Permission) -> Self {
+    fn new(pool: &Rc<EndpointPool>, cluster: &Rc<Cluster>, counted: Counted) -> Self {
         pool.load.fetch_add(1, Ordering::Relaxed);
-        Self { pool: Rc::clone(pool), cluster: Rc::clone(cluster), permission: Some(permission) }
+        Self { pool: Rc::clone(pool), cluster: Rc::clone(cluster), counted, _in_use: InUse(Rc::clone(pool)) }
     }
 
     /// The upstream.
@@ -211,17 +227,18 @@ impl Lease {
     }
 
     /// Puts a clean connection back.
-    pub(super) fn give_back(mut self, connection: Connection) {
-        let mut idle = self.pool.idle.borrow_mut();
-        if let Some(permission) = self.permission.take().filter(|_| !self.pool.retired.get() && idle.len() < MAX_IDLE) {
-            idle.push(Idle { connection, permission, since: Duration::ZERO });
+    pub(super) fn give_back(self, connection: Connection) {
+        let Self { pool, cluster, counted, .. } = self;
+        let mut idle = pool.idle.borrow_mut();
+        if !pool.retired.get() && idle.len() < MAX_IDLE && !cluster.budget.exceeded() {
+            idle.push(Idle { connection, counted, since: Duration::ZERO });
         }
     }
 }
 
-impl Drop for Lease {
+impl Drop for InUse {
     fn drop(&mut self) {
-        self.pool.load.fetch_sub(1, Ordering::Relaxed);
+        self.0.load.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
