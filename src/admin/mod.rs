@@ -103,7 +103,7 @@ async fn answer<B>(control: &Control, request: &Request<B>) -> Response<Full<Byt
         "/readyz" if read => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         _ => {}
     }
-    if let Err(refusal) = control.allows(request.headers()) {
+    if let Some(refusal) = control.refusal(request.headers()) {
         return refusal;
     }
     match path {
@@ -118,11 +118,11 @@ async fn answer<B>(control: &Control, request: &Request<B>) -> Response<Full<Byt
 impl Control {
     /// A token if one is configured; without one, only what a program on this machine sends on purpose: a web page that a
     /// browser here shows must reach nothing, neither by a form nor by a name that resolves to loopback.
-    fn allows(&self, headers: &HeaderMap) -> Result<(), Response<Full<Bytes>>> {
+    fn refusal(&self, headers: &HeaderMap) -> Option<Response<Full<Bytes>>> {
         let from_page = headers.contains_key(ORIGIN)
             || headers.get("sec-fetch-site").is_some_and(|site| site != "none" && site != "same-origin");
         if from_page {
-            return Err(error_json(StatusCode::FORBIDDEN, "cross-site requests are refused"));
+            return Some(error_json(StatusCode::FORBIDDEN, "cross-site requests are refused"));
         }
         match &self.token {
             Some(token) => {
@@ -130,14 +130,14 @@ impl Control {
                     headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| value.strip_prefix(b"Bearer "));
                 // Digests are compared, so time tells nothing about the token.
                 if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token.as_bytes())) {
-                    return Ok(());
+                    return None;
                 }
                 let mut refusal = error_json(StatusCode::UNAUTHORIZED, "a bearer token is required");
                 refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate admin\""));
-                Err(refusal)
+                Some(refusal)
             }
-            None if headers.get(HOST).is_none_or(|host| is_local_name(host.as_bytes())) => Ok(()),
-            None => Err(error_json(StatusCode::FORBIDDEN, "without a token, only localhost and addresses are accepted as Host")),
+            None if headers.get(HOST).is_none_or(|host| is_local_name(host.as_bytes())) => None,
+            None => Some(error_json(StatusCode::FORBIDDEN, "without a token, only localhost and addresses are accepted as Host")),
         }
     }
 }

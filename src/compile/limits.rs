@@ -43,7 +43,7 @@ impl Compiler<'_> {
         let (per, is_global) = self.per(&limit.per, &path.key("per"));
         let matcher = self.matcher(&limit.matches, &path.key("match"), names);
         let unless = limit.unless.as_ref().map(|unless| self.matcher(unless, &path.key("unless"), names));
-        if limit.unless.as_ref().is_some_and(|unless| is_empty(unless)) {
+        if limit.unless.as_ref().is_some_and(is_empty) {
             self.problem(&path.key("unless"), "an empty `unless` holds for every request, so the limit would count none");
         }
         if matches!(limit.over, config::Over::Delay(_)) {

@@ -130,6 +130,7 @@ pub enum KeyPart {
 
 /// What to do with a request.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the common one; boxing it would cost an allocation per request")]
 pub enum Plan<'s> {
     /// Refuse it with 403.
     Blocked,

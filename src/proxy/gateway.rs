@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::admission::Slots;
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::respond::Answer;
-use crate::snapshot::{Current, Snapshot};
+use crate::snapshot::{Current, LocalSnapshot};
 use crate::store::Store;
 use crate::telemetry::access_log::Sink;
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
@@ -47,7 +47,7 @@ pub struct Gateway {
     pub(super) lane: Lane,
     pub(super) client_aborts: Counter,
     current: Arc<Current>,
-    cached: RefCell<Rc<Arc<Snapshot>>>,
+    cached: RefCell<LocalSnapshot>,
     registry: Registry,
     refusals: RefCell<HashMap<&'static str, Counter>>,
     sample: Cell<u32>,
@@ -83,7 +83,7 @@ impl Gateway {
 
     /// The configuration in force; the caller keeps it for the whole request.
     #[must_use]
-    pub fn snapshot(&self) -> Rc<Arc<Snapshot>> {
+    pub fn snapshot(&self) -> LocalSnapshot {
         let mut cached = self.cached.borrow_mut();
         if cached.generation != self.current.generation() {
             *cached = Rc::new(self.current.load());

@@ -14,13 +14,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, MAX_FORWARDS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 
 use crate::body::Body;
 use crate::headers::looped;
 use crate::identity::identify;
 use crate::policy::{Action, Plan, plan};
-use crate::request::{BodyLeft, ConnInfo, Facts};
+use crate::request::{ConnInfo, Facts, InFlight};
 use crate::respond::{ALLOWED_METHODS, Answer};
 use crate::snapshot::{Listener, Snapshot};
 use crate::upstream::{Received, ResponseBody};
@@ -43,13 +43,14 @@ struct Reply {
 pub async fn handle(
     gateway: Rc<Gateway>,
     listener: &Listener,
-    conn: &Rc<ConnInfo>,
+    in_flight: InFlight,
     request: Request<Incoming>,
 ) -> Response<GatewayBody> {
     let snapshot = gateway.snapshot();
+    let conn = Rc::clone(&in_flight.conn);
     let (parts, body) = request.into_parts();
-    let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, conn, following(&body)));
-    let reply = match decide(&gateway, &snapshot, listener, conn, &parts, body, &mut completion).await {
+    let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, in_flight));
+    let reply = match decide(&gateway, &snapshot, listener, &conn, &parts, body, &mut completion).await {
         Ok(reply) => reply,
         Err(answer) => {
             gateway.count_refusal(&answer);
@@ -110,15 +111,6 @@ async fn decide(
     proceed.route.response_edits.apply(&mut reply.headers);
     completion.standing.report(gateway, snapshot, &mut reply.headers);
     Ok(reply)
-}
-
-/// How much of the body is still to come: nothing, a known length, or chunks.
-fn following(body: &Incoming) -> BodyLeft {
-    match body.size_hint().exact() {
-        Some(0) => BodyLeft::Nothing,
-        Some(length) => BodyLeft::Bytes(length),
-        None => BodyLeft::Unknown,
-    }
 }
 
 /// `OPTIONS *` is about the gateway itself, and `Max-Forwards: 0` says that nobody further is meant (RFC 9110 §7.6.2, §9.3.7).

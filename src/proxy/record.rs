@@ -1,7 +1,6 @@
 //! What is remembered of a request: metrics and the access log, written when the last byte has gone out, or the client has.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Method, StatusCode, Version};
@@ -13,17 +12,17 @@ use crate::body::{End, EndOfBody};
 use crate::clock::Nanos;
 use crate::identity::{ClientId, Identity, Network};
 use crate::policy::RouteId;
-use crate::request::{BodyLeft, ConnInfo, Facts};
+use crate::request::{Facts, InFlight};
 use crate::respond::Answer;
-use crate::snapshot::Snapshot;
+use crate::snapshot::LocalSnapshot;
 use crate::telemetry::access_log::Line;
 
 /// Travels with a request from its head to its end. Holds the permit, so a concurrency slot is given back exactly then.
 #[derive(Debug)]
 pub struct Completion {
     gateway: Rc<Gateway>,
-    conn: Rc<ConnInfo>,
-    snapshot: Rc<Arc<Snapshot>>,
+    in_flight: Option<InFlight>,
+    snapshot: LocalSnapshot,
     pub(super) started: Nanos,
     pub(super) status: StatusCode,
     pub(super) standing: Standing,
@@ -49,28 +48,22 @@ struct Logged {
 }
 
 impl Completion {
-    pub(super) fn new(
-        gateway: &Rc<Gateway>,
-        snapshot: &Rc<Arc<Snapshot>>,
-        parts: &Parts,
-        conn: &Rc<ConnInfo>,
-        following: BodyLeft,
-    ) -> Self {
-        conn.progress.begin(following);
+    pub(super) fn new(gateway: &Rc<Gateway>, snapshot: &LocalSnapshot, parts: &Parts, in_flight: InFlight) -> Self {
+        let peer = in_flight.conn.peer.ip();
         let log = snapshot.access_log.is_some().then(|| {
             Box::new(Logged {
                 method: parts.method.clone(),
                 path: String::new(),
                 host: String::new(),
                 version: parts.version,
-                network: snapshot.identity.grouping.network_of(conn.peer.ip()),
+                network: snapshot.identity.grouping.network_of(peer),
                 client: None,
                 failed: false,
             })
         });
         Self {
             gateway: Rc::clone(gateway),
-            conn: Rc::clone(conn),
+            in_flight: Some(in_flight),
             snapshot: Rc::clone(snapshot),
             started: gateway.clock.now(),
             status: CLIENT_CLOSED_REQUEST,
@@ -120,7 +113,7 @@ impl Completion {
             return;
         }
         self.permit = None;
-        self.conn.progress.end();
+        self.in_flight = None;
         let lane = self.gateway.lane;
         let duration = self.gateway.clock.now().saturating_sub(self.started);
         if let Some(metrics) = self.route.and_then(|route| self.snapshot.route_metrics.get(usize::from(route.0))) {

@@ -11,6 +11,7 @@ pub mod path;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -76,21 +77,33 @@ pub enum BodyLeft {
     Unknown,
 }
 
-impl Progress {
-    /// A head is complete; `body` is what follows it.
-    pub fn begin(&self, body: BodyLeft) {
-        self.in_flight.set(self.in_flight.get() + 1);
-        self.body.set(body);
-        self.deadline.disarm();
-    }
+/// A request in flight on its connection, until dropped.
+#[derive(Debug)]
+pub struct InFlight {
+    /// The connection.
+    pub conn: Rc<ConnInfo>,
+}
 
-    /// A response is out, or will never be.
-    pub fn end(&self) {
-        let left = self.in_flight.get().saturating_sub(1);
-        self.in_flight.set(left);
+impl InFlight {
+    /// A head is complete; `body` is what follows it. To be called before anything more is read from the connection.
+    #[must_use]
+    pub fn begin(conn: &Rc<ConnInfo>, body: BodyLeft) -> Self {
+        let progress = &conn.progress;
+        progress.in_flight.set(progress.in_flight.get() + 1);
+        progress.body.set(body);
+        progress.deadline.disarm();
+        Self { conn: Rc::clone(conn) }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let progress = &self.conn.progress;
+        let left = progress.in_flight.get().saturating_sub(1);
+        progress.in_flight.set(left);
         if left == 0 {
-            self.deadline.arm(self.keep_alive.get());
-            if let Some(held) = self.held.borrow_mut().take() {
+            progress.deadline.arm(progress.keep_alive.get());
+            if let Some(held) = progress.held.borrow_mut().take() {
                 held.wake();
             }
         }

@@ -10,6 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use http::Request;
+use hyper::body::{Body as _, Incoming};
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -20,7 +22,7 @@ use tokio::net::TcpStream;
 use super::io::{ClientIo, Protocol};
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway};
-use crate::request::ConnInfo;
+use crate::request::{BodyLeft, ConnInfo, InFlight};
 use crate::snapshot::Listener;
 
 /// By which a connection is asked to end: after its requests in flight, or at once if it is idle.
@@ -60,10 +62,12 @@ pub(super) async fn serve(
     let Some((protocol, prefix)) = sniff(&mut stream, &listener, &closing).await else { return };
     let conn = Rc::new(ConnInfo::new(peer, Arc::clone(&listener.name), "http"));
     let io = TokioIo::new(ClientIo::new(stream, prefix.freeze(), protocol, Rc::clone(&conn), &listener));
-    let service = service_fn(move |request| {
-        let (gateway, listener, conn) = (Rc::clone(&gateway), Arc::clone(&listener), Rc::clone(&conn));
-        // Boxed here, because hyper moves the future it gets, and this one is a few kilobytes.
-        Box::pin(async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, &conn, request).await) })
+    let service = service_fn(move |request: Request<Incoming>| {
+        // Begun here and not in the future: hyper reads on before it polls that for the first time.
+        let in_flight = InFlight::begin(&conn, following(request.body()));
+        let (gateway, listener) = (Rc::clone(&gateway), Arc::clone(&listener));
+        // Boxed, because hyper moves the future it gets, and this one is a few kilobytes.
+        Box::pin(async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, in_flight, request).await) })
     });
     match protocol {
         Protocol::Http1 => {
@@ -80,6 +84,15 @@ pub(super) async fn serve(
             let connection = pin!(http2().serve_connection(io, service));
             let _ = drive(connection, &closing, |connection| connection.graceful_shutdown()).await;
         }
+    }
+}
+
+/// How much of the body is still to come: nothing, a known length, or chunks.
+fn following(body: &Incoming) -> BodyLeft {
+    match body.size_hint().exact() {
+        Some(0) => BodyLeft::Nothing,
+        Some(length) => BodyLeft::Bytes(length),
+        None => BodyLeft::Unknown,
     }
 }
 

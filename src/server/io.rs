@@ -136,6 +136,8 @@ impl ClientIo {
     /// hyper only wants to know whether the client is still there. What the client sends ahead is kept, a bit of it; hyper is
     /// told that nothing has come, so it must be woken when it may look again.
     fn poll_presence(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The deadline runs again when the response is out, which hyper may not follow by another look.
+        let _ = self.conn.progress.deadline.poll_due(cx);
         if !self.held.is_empty() {
             *self.conn.progress.held.borrow_mut() = Some(cx.waker().clone());
         }

@@ -4,6 +4,7 @@
 //! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,6 +48,9 @@ pub struct Snapshot {
     /// What takes effect only at start.
     pub process: Process,
 }
+
+/// A worker's hold on a generation: counted without touching the count that all workers share.
+pub type LocalSnapshot = Rc<Arc<Snapshot>>;
 
 /// A set of interchangeable servers.
 #[derive(Debug)]

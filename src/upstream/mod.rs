@@ -36,14 +36,14 @@ pub use response_body::ResponseBody;
 
 use balance::Picker;
 use http1::{Connection, Download, Exchange};
-use pool::{Cluster, EndpointPool, Leased};
+use pool::{Cluster, EndpointName, EndpointPool, Leased};
 
 /// A worker's way to upstreams.
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
     clusters: RefCell<Rc<Vec<Rc<Cluster>>>>,
-    pools: RefCell<HashMap<(Arc<str>, Arc<str>), Rc<EndpointPool>>>,
+    pools: RefCell<HashMap<EndpointName, Rc<EndpointPool>>>,
     picker: Picker,
     lane: Lane,
 }

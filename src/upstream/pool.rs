@@ -16,9 +16,12 @@ use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 #[derive(Debug)]
 pub struct Shared {
     registry: Registry,
-    loads: Mutex<HashMap<(Arc<str>, Arc<str>), Load>>,
+    loads: Mutex<HashMap<EndpointName, Load>>,
     connections: Mutex<HashMap<Arc<str>, Arc<AtomicU32>>>,
 }
+
+/// An upstream's name and an endpoint's address.
+pub(super) type EndpointName = (Arc<str>, Arc<str>);
 
 /// Exchanges under way with an endpoint, over all workers.
 pub(super) type Load = Arc<AtomicU32>;
@@ -30,7 +33,7 @@ impl Shared {
         Self { registry, loads: Mutex::default(), connections: Mutex::default() }
     }
 
-    pub(super) fn load_of(&self, endpoint: &(Arc<str>, Arc<str>)) -> Load {
+    pub(super) fn load_of(&self, endpoint: &EndpointName) -> Load {
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(loads.entry(endpoint.clone()).or_default())
     }
