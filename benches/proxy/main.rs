@@ -55,20 +55,10 @@ fn main() -> Result<()> {
     let scratch = tempfile::tempdir().context("no temporary directory")?;
     let bench = Bench { options: &options, origin: Origin::start()?, scratch: scratch.path() };
 
-    for case in options.cases() {
-        for &connections in &options.connections {
-            for round in 1..=options.rounds {
-                for proxy in options.proxies_for(case) {
-                    let run = Run { case, connections, proxy };
-                    let sample = bench.measure_quietly(run).with_context(|| format!("{run}, round {round}"))?;
-                    eprintln!("{run}  round {round}  {sample}");
-                    report.add(run, sample);
-                }
-            }
-        }
-    }
+    let outcome = bench.run_all(&mut report);
+    // Also after an error: what was measured until then took minutes.
     print!("{report}");
-    Ok(())
+    outcome
 }
 
 /// What all runs share.
@@ -87,6 +77,22 @@ struct Run {
 }
 
 impl Bench<'_> {
+    fn run_all(&self, report: &mut Report) -> Result<()> {
+        for case in self.options.cases() {
+            for &connections in &self.options.connections {
+                for round in 1..=self.options.rounds {
+                    for proxy in self.options.proxies_for(case) {
+                        let run = Run { case, connections, proxy };
+                        let sample = self.measure_quietly(run).with_context(|| format!("{run}, round {round}"))?;
+                        eprintln!("{run}  round {round}  {sample}");
+                        report.add(run, sample);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Measures again while other processes disturb the run, as often as the options allow, and keeps the quietest.
     fn measure_quietly(&self, run: Run) -> Result<Sample> {
         let mut quietest = self.measure(run)?;

@@ -10,8 +10,9 @@ use std::io::Read;
 use serde_yaml::Value;
 
 use super::Config;
-use super::diagnostic::{Diagnostic, Path, Problem, Segment, did_you_mean};
+use super::diagnostic::{Diagnostic, Path, Problem};
 use super::position::Positions;
+use super::repair::{Blame, MAX_PROBLEMS, Removed, cut, key_text, node_at};
 
 /// A file's text under the name it was given.
 #[derive(Debug, Clone)]
@@ -160,88 +161,6 @@ impl Parsed {
     }
 }
 
-/// What was taken out of the tree, to translate list positions back.
-#[derive(Debug, Default)]
-struct Removed {
-    /// Original positions taken out of the list at an original path, ascending.
-    items: HashMap<Path, Vec<usize>>,
-    paths: Vec<Path>,
-}
-
-impl Removed {
-    fn touches(&self, key: &str) -> bool {
-        self.paths.iter().any(|path| path.0.first() == Some(&Segment::Key(key.to_owned())))
-    }
-
-    /// Whether a required key is missing only because it was wrong and taken out.
-    fn explains(&self, container: &Path, message: &str) -> bool {
-        let missing = message.strip_prefix("missing field `").map(|rest| container.key(rest.trim_end_matches('`')));
-        missing.is_some_and(|missing| self.paths.contains(&missing))
-    }
-
-    fn original(&self, path: &Path) -> Path {
-        let mut original = Path::default();
-        for segment in &path.0 {
-            let segment = match segment {
-                Segment::Key(_) => segment.clone(),
-                Segment::Index(index) => {
-                    let gone = self.items.get(&original).map(Vec::as_slice).unwrap_or_default();
-                    Segment::Index(gone.iter().fold(*index, |index, gone| if *gone <= index { index + 1 } else { index }))
-                }
-            };
-            original.0.push(segment);
-        }
-        original
-    }
-
-    /// Takes every key out of a map that it may not have.
-    fn take_out_unknown(&mut self, tree: &mut Value, blame: &Blame) -> Vec<Problem> {
-        let original = self.original(&blame.path);
-        let mut problems = Vec::new();
-        if let Some(Value::Mapping(map)) = node_at(tree, &blame.path) {
-            map.retain(|key, _| {
-                let key = key_text(key);
-                let known = blame.known.contains(&key);
-                if !known && problems.len() < MAX_PROBLEMS {
-                    problems.push(blame.unknown_key(original.clone(), &key));
-                }
-                known
-            });
-        }
-        self.paths.extend(problems.iter().map(|problem| problem.path.clone()));
-        if problems.is_empty() {
-            // Not where it was said to be: better the whole map than a search without end.
-            problems.push(blame.problem(original));
-            self.take_out(tree, &blame.path);
-        }
-        problems
-    }
-
-    /// Takes the node at `path` out; `false` when that is the whole document.
-    fn take_out(&mut self, tree: &mut Value, path: &Path) -> bool {
-        let Some((last, above)) = path.0.split_last() else { return false };
-        let above = Path(above.to_vec());
-        let original = self.original(path);
-        let Some(parent) = node_at(tree, &above) else { return false };
-        let gone = match (parent, last) {
-            (Value::Mapping(map), Segment::Key(key)) => remove_key(map, key),
-            (Value::Sequence(items), Segment::Index(index)) if *index < items.len() => {
-                items.remove(*index);
-                if let Some(Segment::Index(index)) = original.0.last() {
-                    let gone = self.items.entry(self.original(&above)).or_default();
-                    gone.push(*index);
-                    gone.sort_unstable();
-                }
-                true
-            }
-            // One value where a list could stand: the value itself goes.
-            (_, _) => return self.take_out(tree, &above),
-        };
-        self.paths.push(original);
-        gone || self.take_out(tree, &above)
-    }
-}
-
 /// The line where more brackets are open than any sensible file has. The YAML scanner takes time that grows with the square of the
 /// depth, so it must not see such a file. Brackets in strings count too, hence the generous limit; a line that starts with a word in
 /// the first column closes whatever was open.
@@ -265,99 +184,9 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// What a client's or an operator's text takes up in a message at most.
-fn cut(message: String) -> String {
-    match message.char_indices().nth(MAX_MESSAGE) {
-        Some((at, _)) => format!("{}…", message.get(..at).unwrap_or_default()),
-        None => message,
-    }
-}
-
-fn remove_key(map: &mut serde_yaml::Mapping, key: &str) -> bool {
-    let found = map.keys().find(|candidate| key_text(candidate) == key).cloned();
-    found.is_some_and(|found| map.remove(&found).is_some())
-}
-
-fn key_text(key: &Value) -> String {
-    match key {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        Value::Bool(value) => value.to_string(),
-        _ => String::new(),
-    }
-}
-
-fn node_at<'v>(tree: &'v mut Value, path: &Path) -> Option<&'v mut Value> {
-    let mut node = tree;
-    for segment in &path.0 {
-        node = match (segment, node) {
-            (Segment::Key(key), Value::Mapping(map)) => map.iter_mut().find(|(k, _)| key_text(k) == *key)?.1,
-            (Segment::Index(index), Value::Sequence(items)) => items.get_mut(*index)?,
-            (Segment::Index(0), other) => other,
-            _ => return None,
-        };
-    }
-    Some(node)
-}
-
 /// Borrows the tree, so that trying again costs no copy.
 fn shape(tree: &Value) -> Result<Config, serde_path_to_error::Error<serde_yaml::Error>> {
     serde_path_to_error::deserialize(tree)
-}
-
-/// What serde objects to, and where.
-struct Blame {
-    /// The node; for an unknown key, the map that has it.
-    path: Path,
-    /// serde's words.
-    message: String,
-    /// For an unknown key: the keys that the map may have.
-    known: Vec<String>,
-}
-
-impl Blame {
-    fn of(error: &serde_path_to_error::Error<serde_yaml::Error>) -> Self {
-        let mut path = Path::default();
-        for segment in error.path() {
-            match segment {
-                serde_path_to_error::Segment::Seq { index } => path = path.index(*index),
-                serde_path_to_error::Segment::Map { key } => path = path.key(key),
-                serde_path_to_error::Segment::Enum { variant } => path = path.key(variant),
-                serde_path_to_error::Segment::Unknown => {}
-            }
-        }
-        let message = error.inner().to_string();
-        let mut quoted = message.split('`').skip(1).step_by(2);
-        let unknown = message.strip_prefix("unknown field `").and_then(|_| quoted.next());
-        let known = unknown.map(|_| quoted.map(str::to_owned).collect()).unwrap_or_default();
-        if unknown.is_some_and(|key| path.0.last() == Some(&Segment::Key(key.to_owned()))) {
-            path.0.pop();
-        }
-        Self { path, message, known }
-    }
-
-    fn problem(&self, original: Path) -> Problem {
-        let message = match self.message.strip_prefix("missing field `") {
-            Some(name) => format!("`{}` is required here", name.trim_end_matches('`')),
-            None => cut(self.message.clone()),
-        };
-        let hint = self.message.strip_prefix("unknown variant `").and_then(|rest| {
-            let mut quoted = rest.split('`').step_by(2);
-            did_you_mean(quoted.next()?, quoted)
-        });
-        let at_key = self.message == super::words::NOT_AVAILABLE;
-        Problem { path: original, at_key, message, hint }
-    }
-
-    fn unknown_key(&self, original: Path, key: &str) -> Problem {
-        let message = cut(format!("unknown key `{key}`; known here: {}", self.known.join(", ")));
-        Problem {
-            path: original.key(&cut(key.to_owned())),
-            at_key: true,
-            message,
-            hint: did_you_mean(key, self.known.iter().map(String::as_str)),
-        }
-    }
 }
 
 /// Replaces `${NAME}` in every scalar.
@@ -432,9 +261,6 @@ impl Substitution<'_> {
 /// A second is enough to say what is wrong with it, on any machine.
 const MAX_FILE: u64 = 1 << 20;
 const MAX_DEPTH: usize = 1000;
-const MAX_MESSAGE: usize = 600;
-/// Enough to be useful; a file with more has one cause.
-const MAX_PROBLEMS: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -66,7 +66,6 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
     match gateway.client.exchange(permit, request).await {
         Ok(Response { status, headers, body }) => Ok(Reply { status, headers, body }),
         Err(error) => {
-            gateway.client.count(way.upstream, &error);
             if error.request_body().is_none()
                 && let Some(unsaid) = gateway.may_warn(gateway.clock.now())
             {

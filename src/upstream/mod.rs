@@ -149,25 +149,32 @@ impl Client {
         }
     }
 
-    /// Carries out one exchange; another endpoint or connection is tried only while upstream can't have seen the request,
+    /// Carries out one exchange, and counts it against the upstream if it fails by the upstream's fault; another endpoint or connection is tried only while upstream can't have seen the request,
     /// or may safely see it twice.
     ///
     /// # Errors
     /// [`UpstreamError`] when there is no response to pass on.
-    pub async fn exchange(&self, _permit: &Permit, mut request: Request<'_>) -> Result<Response, UpstreamError> {
-        let cluster = {
-            let clusters = self.clusters.borrow();
-            clusters.get(usize::from(request.upstream.0)).map(Rc::clone)
-        };
-        // A reload may have taken the upstream away between planning and here.
+    pub async fn exchange(&self, _permit: &Permit, request: Request<'_>) -> Result<Response, UpstreamError> {
+        // The request was planned on the generation that `clusters` follow, since nothing was awaited in between. From the first
+        // await on that may change, so the cluster is looked up once and kept.
+        let cluster = self.clusters.borrow().get(usize::from(request.upstream.0)).map(Rc::clone);
         let Some(cluster) = cluster else { return Err(UpstreamError::Saturated) };
-        if cluster.is_echo() {
-            return Ok(echo::answer(request.head, request.body).await?);
+        let result = if cluster.is_echo() {
+            echo::answer(request.head, request.body).await.map_err(UpstreamError::from)
+        } else {
+            self.attempt(&cluster, request).await
+        };
+        if let Err(error) = &result {
+            cluster.errors.count(error, self.lane);
         }
+        result
+    }
+
+    async fn attempt(&self, cluster: &Rc<Cluster>, mut request: Request<'_>) -> Result<Response, UpstreamError> {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
         let mut fresh = false;
         loop {
-            let leased = self.lease(&cluster, fresh).await?;
+            let leased = self.lease(cluster, fresh).await?;
             let reused = leased.connection_reused();
             let (connection, lease) = leased.into_parts();
             let body = request.body.take();
@@ -230,13 +237,6 @@ impl Client {
             }
         }
         Err(last)
-    }
-
-    /// Counts a failure against an upstream, unless it was the client's.
-    pub fn count(&self, upstream: UpstreamId, error: &UpstreamError) {
-        if let Some(cluster) = self.clusters.borrow().get(usize::from(upstream.0)) {
-            cluster.errors.count(error, self.lane);
-        }
     }
 }
 

@@ -16,6 +16,7 @@ mod forwarding;
 mod harness;
 mod lifecycle;
 mod logs;
+mod repository;
 mod smuggling;
 mod spoofing;
 mod standards;

@@ -1,0 +1,139 @@
+//! `listeners` and `paths`: where requests come in, and how their paths are compared.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{List, NotYet, seconds};
+use crate::units::Span;
+
+/// One listening socket.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    /// Names it in logs and metrics.
+    pub name: String,
+    /// `ip:port` or `[v6]:port`.
+    pub address: String,
+    /// Protocols in clear text: HTTP/2 by prior knowledge.
+    #[serde(default = "default_protocols")]
+    pub protocols: List<Protocol>,
+    /// The PROXY protocol; only `off` in this version.
+    #[serde(default)]
+    pub proxy_protocol: ProxyProtocol,
+    /// Connections at once.
+    #[serde(default = "default_max_connections")]
+    pub max_connections: u32,
+    /// Connections at once from one grouped address; 0 means no limit.
+    #[serde(default = "default_max_connections_per_ip")]
+    pub max_connections_per_ip: u32,
+    /// Not available in this version.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub tls: NotYet,
+    /// Patience with clients.
+    #[serde(default)]
+    pub timeouts: ListenerTimeouts,
+}
+
+/// A protocol a listener speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1 and 1.0.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// Whether connections start with a PROXY protocol header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// They don't.
+    #[default]
+    Off,
+    /// They must.
+    Required,
+}
+
+/// Patience with clients.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenerTimeouts {
+    /// Not available in this version.
+    #[schemars(skip)]
+    pub handshake: NotYet,
+    /// From a request's first byte to the end of its head.
+    pub header: Span,
+    /// Between two bytes of a request body.
+    pub body_idle: Span,
+    /// Between two requests.
+    pub keep_alive: Span,
+    /// A response byte that the client doesn't take.
+    pub write_idle: Span,
+}
+
+impl Default for ListenerTimeouts {
+    fn default() -> Self {
+        Self { handshake: NotYet, header: seconds(10), body_idle: seconds(30), keep_alive: seconds(75), write_idle: seconds(30) }
+    }
+}
+
+/// How paths are compared.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Paths {
+    /// Where upper and lower case are the same.
+    pub ignore_case: IgnoreCase,
+    /// Whether `/a/` and `/a` are the same resource.
+    pub trailing_slash: TrailingSlash,
+    /// What an encoded slash or backslash in a path means.
+    pub encoded_slash: EncodedSlash,
+}
+
+/// Where upper and lower case are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IgnoreCase {
+    /// In `limits` and `blocked`, so that `/LOGIN` does not escape a limit on `/login`.
+    #[default]
+    Limits,
+    /// In routes and exemptions as well.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// Whether a trailing slash matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TrailingSlash {
+    /// It doesn't.
+    #[default]
+    Same,
+    /// It does.
+    Distinct,
+}
+
+/// What an encoded slash means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EncodedSlash {
+    /// 400.
+    #[default]
+    Reject,
+    /// An ordinary character of the segment.
+    Allow,
+}
+
+fn default_protocols() -> List<Protocol> {
+    List(vec![Protocol::Http1, Protocol::Http2])
+}
+
+fn default_max_connections() -> u32 {
+    20_000
+}
+
+fn default_max_connections_per_ip() -> u32 {
+    200
+}

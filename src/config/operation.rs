@@ -1,0 +1,150 @@
+//! `admin`, `store`, `rejection`, `access_log` and `shutdown`: how the gateway is run.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{List, NotYet, seconds};
+use crate::units::{Share, Span};
+
+/// The admin listener.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// `ip:port`. Anything but loopback requires a token.
+    pub address: String,
+    /// Bearer token for everything but `/healthz` and `/readyz`; empty means none.
+    pub token: String,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { address: "127.0.0.1:9900".to_owned(), token: String::new() }
+    }
+}
+
+/// Where counters live.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Store {
+    /// In this process.
+    pub memory: MemoryStore,
+    /// Not available in this version.
+    #[schemars(skip)]
+    pub redis: NotYet,
+}
+
+/// Counters in this process.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryStore {
+    /// Counters kept at most.
+    pub max_keys: u32,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { max_keys: 1_000_000 }
+    }
+}
+
+/// What a refused client gets.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rejection {
+    /// 400 to 599.
+    pub status: u16,
+    /// The body's form.
+    pub body: RejectionBody,
+    /// The families of rate-limit headers, on every counted response.
+    pub headers: List<RateLimitHeaders>,
+    /// Not available in this version.
+    #[schemars(skip)]
+    pub grpc_status: NotYet,
+}
+
+impl Default for Rejection {
+    fn default() -> Self {
+        Self {
+            status: 429,
+            body: RejectionBody::default(),
+            headers: List(vec![RateLimitHeaders::XRatelimit, RateLimitHeaders::Ietf]),
+            grpc_status: NotYet,
+        }
+    }
+}
+
+/// The form of a refusal's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RejectionBody {
+    /// `{"error": …, "message": …}`.
+    #[default]
+    Simple,
+    /// RFC 9457 problem details.
+    Problem,
+    /// Not available in this version.
+    #[schemars(skip)]
+    Stripe,
+}
+
+/// A family of rate-limit headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RateLimitHeaders {
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the latter in seconds from now.
+    XRatelimit,
+    /// `RateLimit` and `RateLimit-Policy` (draft-10).
+    Ietf,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` (draft-03).
+    #[serde(rename = "ietf-03")]
+    Ietf03,
+    /// `X-RateLimit-*` with `-Reset` in seconds since 1970.
+    Github,
+}
+
+/// One line per request.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessLog {
+    /// Its form.
+    pub format: LogFormat,
+    /// `stdout`, `stderr` or a file's path.
+    pub to: String,
+    /// The share of requests that are logged; refusals and errors always are.
+    pub sample: Share,
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        Self { format: LogFormat::Json, to: "stdout".to_owned(), sample: Share(1.0) }
+    }
+}
+
+/// The form of the access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One JSON object per line.
+    #[default]
+    Json,
+    /// One line of text.
+    Text,
+    /// None.
+    Off,
+}
+
+/// What happens on SIGTERM.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shutdown {
+    /// How long requests are still accepted while `/readyz` already fails.
+    pub delay: Span,
+    /// How long requests in flight may take after that.
+    pub drain: Span,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self { delay: seconds(0), drain: seconds(30) }
+    }
+}

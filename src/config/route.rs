@@ -1,0 +1,213 @@
+//! `routes` and `upstreams`: where requests go.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+
+use super::{Endpoint, List, NotYet, seconds};
+use crate::units::{ByteSize, Span};
+
+/// Which requests go to a route. All that is given must hold; a list is any-of.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RouteMatch {
+    /// Hosts; `*.example.com` is any one or more labels below.
+    pub hosts: Option<List<String>>,
+    /// Path patterns with `{x}` and, last, `{*rest}`.
+    pub path: Option<List<String>>,
+    /// Methods.
+    pub methods: Option<List<String>>,
+    /// Header values; `*` is any value.
+    pub headers: Option<BTreeMap<String, String>>,
+}
+
+/// Where requests go.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Unique.
+    pub name: String,
+    /// Which requests.
+    #[serde(default, rename = "match")]
+    pub matches: RouteMatch,
+    /// The upstream to forward to.
+    pub upstream: Option<String>,
+    /// A fixed answer instead.
+    pub respond: Option<FixedResponse>,
+    /// Cells per request in every limit that does not set its own.
+    pub cost: Option<u32>,
+    /// What upstream sees as the path.
+    pub rewrite: Option<Rewrite>,
+    /// Changes on the way to upstream.
+    #[serde(default)]
+    pub request_headers: HeaderEdits,
+    /// Changes on the way back.
+    #[serde(default)]
+    pub response_headers: HeaderEdits,
+    /// Largest request body.
+    pub max_body: Option<ByteSize>,
+    /// Patience with upstream.
+    #[serde(default)]
+    pub timeouts: RouteTimeouts,
+    /// Not available in this version.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub cors: NotYet,
+}
+
+/// A fixed answer.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FixedResponse {
+    /// 200 to 599.
+    #[serde(default = "default_status")]
+    pub status: u16,
+    /// The body.
+    #[serde(default)]
+    pub body: String,
+    /// Its type.
+    #[serde(default = "default_content_type")]
+    pub content_type: String,
+}
+
+/// What upstream sees as the path; one of the two.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rewrite {
+    /// Removes this from the front of the path.
+    pub strip_prefix: Option<String>,
+    /// The whole path, with `{x}` from the route's pattern.
+    pub path: Option<String>,
+}
+
+/// Changes to headers: remove, then set, then add.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HeaderEdits {
+    /// Replaces or adds.
+    pub set: BTreeMap<String, String>,
+    /// Adds a line.
+    pub add: BTreeMap<String, String>,
+    /// Removes.
+    pub remove: List<String>,
+}
+
+/// Patience with upstream, per route.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RouteTimeouts {
+    /// Until the response's head; the upstream's by default.
+    pub response: Option<Span>,
+    /// The whole exchange.
+    pub total: Option<Span>,
+}
+
+/// A set of interchangeable servers.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upstream {
+    /// Their addresses.
+    #[serde(default)]
+    pub endpoints: List<Endpoint>,
+    /// Instead of endpoints: an upstream inside the gateway.
+    pub builtin: Option<Builtin>,
+    /// What is spoken to them; HTTP/1.1 in this version.
+    #[serde(default)]
+    pub protocol: UpstreamProtocol,
+    /// How one is chosen; `least_requests` (power of two choices) in this version.
+    #[serde(default)]
+    pub balance: Balance,
+    /// Patience with them.
+    #[serde(default)]
+    pub timeouts: UpstreamTimeouts,
+    /// Connections to all of them at once.
+    #[serde(default = "default_upstream_connections")]
+    pub max_connections: u32,
+    /// Not available in this version.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub health: NotYet,
+    /// Not available in this version.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub outlier: NotYet,
+    /// Not available in this version.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub retry: NotYet,
+    /// Not available in this version.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub tls: NotYet,
+}
+
+/// An upstream inside the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Builtin {
+    /// Answers with what it received.
+    Echo,
+}
+
+/// What is spoken to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1 in clear text.
+    #[default]
+    Auto,
+    /// HTTP/1.1.
+    Http1,
+    /// Not available in this version.
+    #[schemars(skip)]
+    Http2,
+}
+
+/// How an endpoint is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    /// The less busy of two picked at random.
+    #[default]
+    LeastRequests,
+    /// Not available in this version.
+    #[schemars(skip)]
+    RoundRobin,
+    /// Not available in this version.
+    #[schemars(skip)]
+    Random,
+    /// Not available in this version.
+    #[schemars(skip)]
+    Hash(IgnoredAny),
+}
+
+/// Patience with an upstream.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTimeouts {
+    /// Until connected.
+    pub connect: Span,
+    /// Until the response's head, and between two bytes of its body.
+    pub response: Span,
+    /// How long an unused connection is kept.
+    pub idle: Span,
+}
+
+impl Default for UpstreamTimeouts {
+    fn default() -> Self {
+        Self { connect: seconds(2), response: seconds(30), idle: seconds(60) }
+    }
+}
+
+fn default_upstream_connections() -> u32 {
+    1000
+}
+
+fn default_status() -> u16 {
+    200
+}
+
+fn default_content_type() -> String {
+    "text/plain; charset=utf-8".to_owned()
+}
