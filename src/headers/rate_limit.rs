@@ -49,7 +49,13 @@ pub fn add_rate_limit(headers: &mut HeaderMap, families: &[Family], numbers: &Nu
             Family::GitHub => add_three(headers, &X_RATELIMIT, numbers, (numbers.unix_now)().saturating_add(reset)),
             Family::Ietf => {
                 let more_in = numbers.retry_after.map_or(reset, seconds_rounded_up);
-                let item = format!("{};r={};t={more_in}", numbers.policy_name, numbers.remaining);
+                let mut digits = itoa::Buffer::new();
+                let mut item = String::with_capacity(numbers.policy_name.len() + 32);
+                item.push_str(numbers.policy_name);
+                item.push_str(";r=");
+                item.push_str(digits.format(numbers.remaining));
+                item.push_str(";t=");
+                item.push_str(digits.format(more_in));
                 if let Ok(item) = HeaderValue::from_maybe_shared(bytes::Bytes::from(item)) {
                     headers.append(RATELIMIT, item);
                     headers.append(RATELIMIT_POLICY, numbers.policy.clone());

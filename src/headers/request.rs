@@ -4,8 +4,6 @@
 //! adds), then what an untrusted client must not say, then the operator's edits; framing, Host, forwarding fields and Via
 //! are always the gateway's own words.
 
-use std::io::Write;
-
 use bytes::Bytes;
 use http::header::{COOKIE, MAX_FORWARDS, TE, VIA};
 use http::{HeaderName, HeaderValue, Method, Version};
@@ -95,7 +93,10 @@ impl Forwarding<'_> {
         match (&*authority.host, authority.port) {
             ("", _) => head.text(self.default_host),
             (host, None) => head.text(host),
-            (host, Some(port)) => head.format(format_args!("{host}:{port}")),
+            (host, Some(port)) => {
+                head.text(host);
+                head.port(port);
+            }
         }
         head.text("\r\n");
     }
@@ -125,7 +126,7 @@ impl Forwarding<'_> {
     fn write_own(&self, head: &mut Writer) {
         match self.framing {
             Framing::None => {}
-            Framing::Length(length) => head.format(format_args!("content-length: {length}\r\n")),
+            Framing::Length(length) => head.line("content-length", itoa::Buffer::new().format(length).as_bytes()),
             Framing::Chunked => head.text("transfer-encoding: chunked\r\n"),
         }
         self.write_forwarded_for(head);
@@ -134,7 +135,7 @@ impl Forwarding<'_> {
             let authority = &self.facts.authority;
             head.text(&authority.host);
             if let Some(port) = authority.port {
-                head.format(format_args!(":{port}"));
+                head.port(port);
             }
         });
         let hop = match self.facts.version {
@@ -147,7 +148,7 @@ impl Forwarding<'_> {
             head.text("te: trailers\r\nconnection: te\r\n");
         }
         if let Some(left) = self.max_forwards() {
-            head.format(format_args!("max-forwards: {left}\r\n"));
+            head.line("max-forwards", itoa::Buffer::new().format(left).as_bytes());
         }
     }
 
@@ -250,9 +251,9 @@ impl Writer {
         self.text("\r\n");
     }
 
-    fn format(&mut self, arguments: std::fmt::Arguments<'_>) {
-        // Writing to a Vec has no way to fail.
-        let _ = self.0.write_fmt(arguments);
+    fn port(&mut self, port: u16) {
+        self.text(":");
+        self.text(itoa::Buffer::new().format(port));
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) struct ClientIo {
     write_deadline: Deadline,
     write_waits: bool,
     head: HeadScan,
+    joined: Vec<u8>,
     /// Read from the socket, not yet given to hyper.
     held: Bytes,
     /// The client has closed its side.
@@ -60,6 +61,7 @@ impl ClientIo {
             write_deadline: Deadline::new(),
             write_waits: false,
             head: HeadScan::default(),
+            joined: Vec::new(),
             held: prefix,
             ended: false,
         }
@@ -142,7 +144,7 @@ impl ClientIo {
             *self.conn.progress.held.borrow_mut() = Some(cx.waker().clone());
         }
         while self.held.len() < MAX_HELD {
-            let mut bytes = [0; 1024];
+            let mut bytes = [0; 128];
             let mut buffer = ReadBuf::new(&mut bytes);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
             if buffer.filled().is_empty() {
@@ -247,15 +249,10 @@ impl AsyncWrite for ClientIo {
         let written = match parts {
             [only] => Pin::new(&mut this.stream).poll_write(cx, only),
             _ if total <= COALESCE => {
-                let mut joined = [0; COALESCE];
-                let mut at = 0;
-                for part in parts {
-                    if let Some(room) = joined.get_mut(at..at + part.len()) {
-                        room.copy_from_slice(part);
-                        at += part.len();
-                    }
-                }
-                Pin::new(&mut this.stream).poll_write(cx, joined.get(..at).unwrap_or_default())
+                // Kept from message to message, so that joining costs a copy and nothing else.
+                this.joined.clear();
+                parts.iter().for_each(|part| this.joined.extend_from_slice(part));
+                Pin::new(&mut this.stream).poll_write(cx, &this.joined)
             }
             _ => Pin::new(&mut this.stream).poll_write_vectored(cx, parts),
         };
