@@ -4,7 +4,9 @@
 //! the gateway's own and upstream's; dropping it, at its end or before, drops the guard that travels with it, which is how
 //! a concurrency slot is held to the last byte. This module knows neither clients nor upstreams: the source is a parameter.
 
+use std::cell::RefCell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -123,11 +125,48 @@ impl<G: EndOfBody> EndOfBody for Box<G> {
     }
 }
 
+/// How long a response may wait for its client to take it, where one connection carries many responses.
+///
+/// An HTTP/2 client that grants no window keeps its response waiting without its body ever being asked for more, so the body can't
+/// notice. The task that sends the response can: it runs inside [`Patience::watch`], and every body made there tells it
+/// when the client's turn begins and ends.
+#[derive(Debug)]
+pub struct Patience {
+    deadline: Deadline,
+    limit: Duration,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Patience>>> = const { RefCell::new(None) };
+}
+
+impl Patience {
+    /// Runs a task that sends one response; ends it when the client has not taken a piece for `limit`.
+    pub async fn watch(limit: Duration, task: impl Future) {
+        let patience = Rc::new(Self { deadline: Deadline::new(), limit });
+        let mut task = std::pin::pin!(task);
+        std::future::poll_fn(|cx| {
+            CURRENT.set(Some(Rc::clone(&patience)));
+            let polled = task.as_mut().poll(cx).map(|_| ());
+            CURRENT.set(None);
+            if polled.is_ready() { polled } else { patience.deadline.poll_due(cx) }
+        })
+        .await;
+    }
+
+    fn current() -> Option<Rc<Self>> {
+        let current = CURRENT.with_borrow(Clone::clone);
+        // A response is about to be made: it is the client's turn until its body is asked for.
+        current.inspect(|patience| patience.deadline.arm(patience.limit))
+    }
+}
+
 /// A response's body: bytes at hand, or a stream `S`. Dropping it, which hyper does at its end or when the client has
 /// left, ends the guard `G`.
 #[derive(Debug)]
 pub struct Body<S: http_body::Body, G: EndOfBody> {
     source: Source<S>,
+    patience: Option<Rc<Patience>>,
     failed: bool,
     guard: G,
 }
@@ -141,12 +180,12 @@ enum Source<S> {
 impl<S: http_body::Body, G: EndOfBody> Body<S, G> {
     /// Bytes at hand; may be empty.
     pub fn full(bytes: Bytes, guard: G) -> Self {
-        Self { source: Source::Full(bytes), failed: false, guard }
+        Self { source: Source::Full(bytes), patience: Patience::current(), failed: false, guard }
     }
 
     /// A stream.
     pub fn stream(stream: S, guard: G) -> Self {
-        Self { source: Source::Stream(stream), failed: false, guard }
+        Self { source: Source::Stream(stream), patience: Patience::current(), failed: false, guard }
     }
 
     fn at_end(&self) -> bool {
@@ -171,7 +210,14 @@ where
             Source::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Source::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Source::Stream(stream) => {
-                let frame = ready!(Pin::new(stream).poll_frame(cx));
+                let polled = Pin::new(stream).poll_frame(cx);
+                if let Some(patience) = &this.patience {
+                    match polled {
+                        Poll::Ready(_) => patience.deadline.arm(patience.limit),
+                        Poll::Pending => patience.deadline.disarm(),
+                    }
+                }
+                let frame = ready!(polled);
                 this.failed |= matches!(frame, Some(Err(_)));
                 Poll::Ready(frame)
             }

@@ -2,6 +2,8 @@
 //!
 //! All have one shape, never carry internals, are never stored by caches, and have no body for HEAD.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -34,6 +36,8 @@ pub enum Answer {
     Limited {
         /// The limit that refuses.
         limit: Box<str>,
+        /// Its policy's name in `RateLimit-Policy`, with quotes; a concurrency limit has none.
+        policy: Option<Arc<str>>,
         /// When trying again makes sense; `None` if it never does.
         retry_after: Option<Nanos>,
         /// The operator's status, usually 429.
@@ -82,7 +86,7 @@ impl Answer {
             Self::PayloadTooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the request body is larger than allowed".into())
             }
-            Self::Limited { limit, retry_after, status } => (*status, "rate_limit_exceeded", limited(limit, *retry_after)),
+            Self::Limited { limit, retry_after, status, .. } => (*status, "rate_limit_exceeded", limited(limit, *retry_after)),
             Self::BadGateway => (StatusCode::BAD_GATEWAY, "bad_gateway", "the upstream server failed".into()),
             Self::Unavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "no upstream server is available".into())
@@ -162,6 +166,7 @@ impl Answer {
 
     fn problem(&self, status: StatusCode, code: &str, message: &str) -> Bytes {
         let (kind, policies) = match self {
+            Self::Limited { policy: Some(policy), .. } => (QUOTA_EXCEEDED, format!(",\"violated-policies\":[{policy}]")),
             Self::Limited { limit, .. } => (QUOTA_EXCEEDED, format!(",\"violated-policies\":[\"{limit}\"]")),
             _ => ("about:blank", String::new()),
         };
@@ -194,7 +199,12 @@ mod tests {
     use crate::clock::SECOND;
 
     fn all() -> Vec<Answer> {
-        let limited = |retry_after| Answer::Limited { limit: "plan".into(), retry_after, status: StatusCode::TOO_MANY_REQUESTS };
+        let limited = |retry_after| Answer::Limited {
+            limit: "plan".into(),
+            policy: None,
+            retry_after,
+            status: StatusCode::TOO_MANY_REQUESTS,
+        };
         vec![
             Answer::Malformed(Fault::Target),
             Answer::Malformed(Fault::Expectation),
@@ -235,15 +245,20 @@ mod tests {
 
     #[test]
     fn a_refusal_says_when_to_come_back() {
-        let limited =
-            Answer::Limited { limit: "plan".into(), retry_after: Some(SECOND + 1), status: StatusCode::TOO_MANY_REQUESTS };
+        let limited = Answer::Limited {
+            limit: "plan".into(),
+            policy: None,
+            retry_after: Some(SECOND + 1),
+            status: StatusCode::TOO_MANY_REQUESTS,
+        };
         let response = limited.respond(BodyForm::Simple, &Method::GET, http::Version::HTTP_11);
         assert_eq!(response.headers()[RETRY_AFTER], "2");
         assert_eq!(
             response.body(),
             "{\"error\":\"rate_limit_exceeded\",\"message\":\"limit plan is exhausted; try again in 2 seconds\",\"retry_after\":2,\"limit\":\"plan\"}\n"
         );
-        let never = Answer::Limited { limit: "plan".into(), retry_after: None, status: StatusCode::TOO_MANY_REQUESTS };
+        let never =
+            Answer::Limited { limit: "plan".into(), policy: None, retry_after: None, status: StatusCode::TOO_MANY_REQUESTS };
         assert!(!never.respond(BodyForm::Simple, &Method::GET, http::Version::HTTP_11).headers().contains_key(RETRY_AFTER));
     }
 }

@@ -42,15 +42,7 @@ pub struct Decision {
     pub shadow_hits: SmallVec<[u16; 2]>,
 }
 
-impl Permit {
-    /// For requests that nothing counts.
-    #[must_use]
-    pub fn uncounted() -> Self {
-        Self { _held: SmallVec::new() }
-    }
-}
-
-/// Decides over all `slots` and `charges` together: all are taken or none.
+/// Decides over all `slots` and `charges` together: all are taken or none. Without any, the request is admitted.
 #[must_use]
 pub fn admit(store: &Store, registry: &Slots, slots: &[SlotCharge], charges: &[Charge<'_>], now: Nanos) -> Decision {
     let mut held = SmallVec::new();

@@ -24,7 +24,7 @@ use crate::proxy::GatewayParts;
 use crate::server::{ListenError, Server};
 use crate::snapshot::{Current, Process, Snapshot};
 use crate::store::{MemoryStore, Store};
-use crate::telemetry::access_log::{self, Queue};
+use crate::telemetry::access_log::{self, Output, Queue};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::upstream::Shared;
 
@@ -46,7 +46,7 @@ pub enum StartError {
     #[error("access_log: cannot open {0}: {1}")]
     AccessLog(Box<str>, io::Error),
     /// The system refuses a thread or signal handler.
-    #[error("cannot start: {0}")]
+    #[error("the system refuses a thread or a signal handler")]
     System(#[from] io::Error),
 }
 
@@ -99,6 +99,10 @@ impl App {
     /// [`StartError`]; nothing is left running that would serve.
     pub fn start(path: &Path) -> Result<Self, StartError> {
         let watch = Watch::new(path);
+        // Every connection is a file descriptor, and the usual soft limit is 1024; the hard one is the operator's word.
+        if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+            warn!(%error, "cannot raise the limit of open files");
+        }
         let document = Document::read(path).map_err(|diagnostic| StartError::Config(vec![diagnostic]))?;
         let compiled = |ground: &Ground| compile(&document, &environment, ground, 1).map_err(StartError::Config);
         // Metrics have a lane per worker, so the number of workers must be known first; compiling twice is the simplest way.
@@ -115,9 +119,9 @@ impl App {
         let admin_listener =
             admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
         let admin = admin_listener.local_addr()?;
-        let log = start_access_log(&process.access_log_to)?;
-        let upstreams = Arc::new(Shared::new(registry.clone()));
         let dropped = registry.counter(metrics::LOG_DROPPED, &[]);
+        let log = start_access_log(&process.access_log_to, dropped.clone(), registry.shared_lane())?;
+        let upstreams = Arc::new(Shared::new(registry.clone()));
         let parts = (0..workers).map(|index| {
             let lane = registry.lane(index);
             GatewayParts {
@@ -305,13 +309,10 @@ fn worker_count(process: &Process) -> usize {
 }
 
 /// Opens the log now, so that a wrong path is an error at start, and writes it on a thread of its own.
-fn start_access_log(to: &str) -> Result<Queue, StartError> {
-    let fail = |error| StartError::AccessLog(to.into(), error);
-    let mut first = Some(access_log::open(to).map_err(fail)?);
+fn start_access_log(to: &str, failed: Counter, lane: Lane) -> Result<Queue, StartError> {
+    let output = Output::open(to, failed, lane).map_err(|error| StartError::AccessLog(to.into(), error))?;
     let (queue, writer) = access_log::queue();
-    let to = to.to_owned();
-    let write = move || writer.run(|| first.take().map_or_else(|| access_log::open(&to), Ok));
-    std::thread::Builder::new().name("access-log".to_owned()).spawn(write)?;
+    std::thread::Builder::new().name("access-log".to_owned()).spawn(move || writer.run(output))?;
     Ok(queue)
 }
 

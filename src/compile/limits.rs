@@ -31,12 +31,29 @@ impl Compiler<'_> {
             let compiled = self.limit(limit, &path, names);
             limits.extend(compiled.filter(|_| limit.mode != config::Mode::Off));
         }
+        self.route_costs_fit(&limits);
         // Narrow before broad: shared counters are touched last, and only by requests that pass all others.
         limits.sort_by_key(|limit| breadth(&limit.per));
         for (id, limit) in (0..).zip(&mut limits) {
             limit.id = id;
         }
         limits
+    }
+
+    /// A route whose cost never fits a limit that counts it would answer 429 for ever.
+    fn route_costs_fit(&mut self, limits: &[Limit]) {
+        let config = self.config;
+        for (i, route) in config.routes.iter().enumerate() {
+            let Some(cost) = route.cost.map(u64::from) else { continue };
+            for limit in limits.iter().filter(|limit| limit.cost.is_none() && limit.counts_all_of(i)) {
+                let Amount::Rate { by_tier, .. } = &limit.amount else { continue };
+                let smallest = by_tier.iter().flatten().map(|window| window.quota.quota.burst()).min();
+                if let Some(burst) = smallest.filter(|burst| cost > *burst) {
+                    let message = format!("a cost of {cost} never fits limit `{}`, which holds {burst} at once", limit.name);
+                    self.problem(&Path::root("routes").index(i).key("cost"), message);
+                }
+            }
+        }
     }
 
     fn limit(&mut self, limit: &config::Limit, path: &Path, names: &Names<'_>) -> Option<Limit> {
@@ -46,12 +63,9 @@ impl Compiler<'_> {
         if limit.unless.as_ref().is_some_and(is_empty) {
             self.problem(&path.key("unless"), "an empty `unless` holds for every request, so the limit would count none");
         }
-        if matches!(limit.over, config::Over::Delay(_)) {
-            self.problem(&path.key("over"), format!("`delay` is {NOT_AVAILABLE}"));
-        }
         let algorithm = self.algorithm(limit.algorithm, &path.key("algorithm"));
         let amount = match (&limit.rate, limit.concurrency) {
-            (Some(rate), None) => self.rate(limit, rate, algorithm?, path, names),
+            (Some(rate), None) => self.rate(limit, rate, algorithm?, &per, path, names),
             (None, Some(max)) => {
                 if max == 0 {
                     self.problem(&path.key("concurrency"), "must be at least 1; to refuse everything use `blocked`");
@@ -77,7 +91,10 @@ impl Compiler<'_> {
             id: 0,
             name: limit.name.as_str().into(),
             key_start: ground.hasher.start(&limit.name),
-            constant_key: is_global.then(|| constant_key(&ground.hasher, &limit.name, &per)).flatten(),
+            constant_key: (is_global && !splits(&amount, &per))
+                .then(|| constant_key(&ground.hasher, &limit.name, &per))
+                .flatten(),
+            splits: splits(&amount, &per),
             missing: missing(limit.missing, &per),
             per,
             matcher,
@@ -124,9 +141,17 @@ impl Compiler<'_> {
         None
     }
 
-    fn rate(&mut self, limit: &config::Limit, rate: &RateSpec, algorithm: Algorithm, path: &Path, names: &Names<'_>) -> Amount {
+    fn rate(
+        &mut self,
+        limit: &config::Limit,
+        rate: &RateSpec,
+        algorithm: Algorithm,
+        per: &[KeyPart],
+        path: &Path,
+        names: &Names<'_>,
+    ) -> Amount {
         let at = path.key("rate");
-        let context = Context { limit, algorithm };
+        let context = Context { limit, algorithm, own: breadth(per) <= OWN_BREADTH };
         let by_tier = match rate {
             RateSpec::Same(rates) => {
                 let windows = self.windows(rates, &context, &at);
@@ -206,7 +231,7 @@ impl Compiler<'_> {
     }
 
     fn window(&mut self, rate: &Rate, several: bool, context: &Context<'_>, path: &Path) -> Option<Window> {
-        let Context { limit, algorithm } = context;
+        let Context { limit, algorithm, own } = context;
         let quota = match Quota::new(rate.count, rate.period, rate.burst, *algorithm) {
             Ok(quota) => quota,
             Err(error) => {
@@ -227,7 +252,7 @@ impl Compiler<'_> {
         let seconds = quota.capacity().div_ceil(crate::clock::SECOND).max(1);
         let policy = HeaderValue::from_str(&format!("{policy_name};q={};w={seconds}", quota.burst())).ok()?;
         let limit = HeaderValue::from(quota.burst());
-        Some(Window { quota: self.ground.quotas.intern(quota), policy, policy_name: policy_name.into(), limit })
+        Some(Window { quota: self.ground.quotas.intern(quota), policy, policy_name: policy_name.into(), limit, own: *own })
     }
 
     pub(super) fn limit_metrics(&self, limit: &str, names: &Names<'_>) -> LimitMetrics {
@@ -242,6 +267,7 @@ impl Compiler<'_> {
 struct Context<'l> {
     limit: &'l config::Limit,
     algorithm: Algorithm,
+    own: bool,
 }
 
 fn key_part(word: PerWord) -> Option<KeyPart> {
@@ -268,6 +294,16 @@ fn missing(written: Option<config::Missing>, per: &[KeyPart]) -> Missing {
     }
 }
 
+/// Whether callers with the same parts can have different rates: rates differ, and no part says who the caller is.
+fn splits(amount: &Amount, per: &[KeyPart]) -> bool {
+    let Amount::Rate { by_tier, by_client } = amount else { return false };
+    let ids = |windows: &Windows| windows.iter().map(|window| window.quota.id).collect::<Vec<_>>();
+    let tiers_differ = by_tier.windows(2).any(|pair| matches!(pair, [a, b] if ids(a) != ids(b)));
+    let says_who = per.iter().any(|part| matches!(part, KeyPart::Client | KeyPart::ApiKey | KeyPart::User));
+    let says_tier = per.contains(&KeyPart::Tier);
+    !says_who && (!by_client.is_empty() || (tiers_differ && !says_tier))
+}
+
 /// The narrowest part decides how many callers share a counter.
 fn breadth(per: &[KeyPart]) -> u8 {
     per.iter().map(KeyPart::breadth).min().unwrap_or(u8::MAX)
@@ -279,5 +315,7 @@ fn is_empty(conditions: &config::Match) -> bool {
     lists.iter().all(|list| list.is_none()) && headers.is_none() && query.is_none() && authenticated.is_none()
 }
 
+/// Up to a tenant, a counter is the caller's own.
+const OWN_BREADTH: u8 = 1;
 const MAX_NAME: usize = 60;
 const MAX_WINDOWS: usize = 8;

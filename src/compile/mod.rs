@@ -122,6 +122,7 @@ impl<'c> Compiler<'c> {
             access_log: access_log(&config.access_log),
             limit_metrics,
             route_metrics,
+            unrouted_metrics: self.route_metrics(""),
             listeners,
             process: process?,
         })

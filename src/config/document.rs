@@ -75,6 +75,10 @@ impl Document {
         substitution.walk(&mut tree, &Path::default());
         let Substitution { mut problems, mut retyped, .. } = substitution;
         let mut removed = Removed::default();
+        // From the back, so that list positions still hold. What is missing is then no longer wrong in other ways.
+        for problem in problems.iter().rev() {
+            removed.take_out(&mut tree, &problem.path);
+        }
         let config = loop {
             let error = match shape(&tree) {
                 Ok(config) => break Some(config),

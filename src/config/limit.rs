@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
+use super::words::word_only;
 use super::{List, NotYet, Number, Per, RateSpec};
 
 /// A named rule.
@@ -36,7 +36,7 @@ pub struct Limit {
     #[serde(default)]
     pub mode: Mode,
     /// What happens over the limit; only `reject` in this version.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "word_only")]
     pub over: Over,
     /// Not available in this version.
     #[serde(default)]
@@ -125,9 +125,6 @@ pub enum Over {
     /// The request is refused.
     #[default]
     Reject,
-    /// Not available in this version.
-    #[schemars(skip)]
-    Delay(IgnoredAny),
 }
 
 /// Which requests. All that is given must hold; a list is any-of.

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::words::word_only;
 use super::{List, NotYet, seconds};
 use crate::units::{Share, Span};
 
@@ -54,6 +55,7 @@ pub struct Rejection {
     /// 400 to 599.
     pub status: u16,
     /// The body's form.
+    #[serde(deserialize_with = "word_only")]
     pub body: RejectionBody,
     /// The families of rate-limit headers, on every counted response.
     pub headers: List<RateLimitHeaders>,

@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
+use super::words::word_only;
 use super::{Endpoint, List, NotYet, seconds};
 use crate::units::{ByteSize, Span};
 
@@ -116,7 +116,7 @@ pub struct Upstream {
     #[serde(default)]
     pub protocol: UpstreamProtocol,
     /// How one is chosen; `least_requests` (power of two choices) in this version.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "word_only")]
     pub balance: Balance,
     /// Patience with them.
     #[serde(default)]
@@ -177,9 +177,6 @@ pub enum Balance {
     /// Not available in this version.
     #[schemars(skip)]
     Random,
-    /// Not available in this version.
-    #[schemars(skip)]
-    Hash(IgnoredAny),
 }
 
 /// Patience with an upstream.

@@ -83,6 +83,29 @@ impl JsonSchema for NotYet {
 /// What a refused key says.
 pub(crate) const NOT_AVAILABLE: &str = "not available in this version";
 
+/// A word of an enum, or a map whose capability this version does not have. serde_yaml would want a YAML tag for the latter.
+pub(super) fn word_only<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct WordOnly<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for WordOnly<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a word")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            T::deserialize(text.into_deserializer())
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+            let key: Option<String> = map.next_key()?;
+            Err(de::Error::custom(format!("`{}` is {NOT_AVAILABLE}", key.unwrap_or_default())))
+        }
+    }
+    deserializer.deserialize_any(WordOnly(PhantomData))
+}
+
 /// One entry of `trusted_proxies`: a CIDR range or the name of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRange(pub String);

@@ -133,7 +133,7 @@ impl Forwarding<'_> {
         self.write_or_keep(head, "x-forwarded-proto", |head| head.text(self.facts.conn.scheme));
         self.write_or_keep(head, "x-forwarded-host", |head| {
             let authority = &self.facts.authority;
-            head.text(&authority.host);
+            head.text(if authority.host.is_empty() { self.default_host } else { &authority.host });
             if let Some(port) = authority.port {
                 head.port(port);
             }
@@ -165,6 +165,9 @@ impl Forwarding<'_> {
 
     /// The field a trusted proxy sent, or our own.
     fn write_or_keep(&self, head: &mut Writer, name: &'static str, own: impl FnOnce(&mut Writer)) {
+        if self.edits.drops(&HeaderName::from_static(name)) {
+            return;
+        }
         head.text(name);
         head.text(": ");
         match self.facts.headers.get(name).filter(|_| self.via_trusted_proxy) {
@@ -218,7 +221,7 @@ fn is_rewritten(name: &str) -> bool {
 
 /// What only a trusted proxy may say about where a request came from.
 fn is_forwarding(name: &str) -> bool {
-    FORWARDING.contains(&name)
+    name.starts_with("x-forwarded-") || FORWARDING.contains(&name)
 }
 
 fn accepts_trailers(facts: &Facts<'_>) -> bool {
@@ -261,17 +264,9 @@ impl Writer {
 /// because the gateway itself asks the client for the body once upstream has the head.
 const REWRITTEN: &[&str] =
     &["host", "content-length", "via", "expect", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
+/// Besides everything that starts with `x-forwarded-`.
 const FORWARDING: &[&str] = &[
     "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-method",
-    "x-forwarded-port",
-    "x-forwarded-prefix",
-    "x-forwarded-proto",
-    "x-forwarded-server",
-    "x-forwarded-uri",
-    "x-forwarded-client-cert",
     "x-real-ip",
     "x-client-ip",
     "x-original-url",
@@ -336,6 +331,10 @@ mod tests {
     #[test]
     fn nothing_of_this_gets_through_from_an_untrusted_client() {
         let names = FORWARDING.iter().chain(&[
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-port",
+            "x-forwarded-user",
             "connection",
             "keep-alive",
             "proxy-connection",

@@ -112,7 +112,7 @@ impl Clients {
 /// Who a request is from.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'r> {
-    /// The known client, by key or by user.
+    /// The known client, by key or else by user: its tier, tenant, exemption and overrides hold.
     pub client: Option<(ClientId, &'r Client)>,
     /// What the client is known by: the first of the configured order that the request has.
     pub known_by: Part,
@@ -120,6 +120,8 @@ pub struct Identity<'r> {
     pub key: Option<KeyDigest>,
     /// The user a trusted proxy named.
     pub user: Option<&'r str>,
+    /// The known client that this user belongs to.
+    pub user_client: Option<&'r Client>,
     /// The client's address, after trusted hops are peeled off.
     pub address: std::net::IpAddr,
     /// The address as limits count it.
@@ -179,6 +181,7 @@ pub fn identify<'r>(facts: &Facts<'r>, rules: &'r IdentityRules) -> Result<Ident
         known_by: rules.order.iter().copied().find(has).unwrap_or(Part::Ip),
         key: by_key.map(|(key, _)| key),
         user,
+        user_client: by_user.and_then(|id| rules.clients.get(id)),
         address,
         network: rules.grouping.network_of(address),
         tier,

@@ -74,6 +74,14 @@ impl Matcher {
             && self.query.iter().all(|(name, value)| query_values(facts.query, name).any(|found| value.is(found)))
     }
 
+    /// Whether nothing but routes is asked for.
+    #[must_use]
+    pub fn is_about_routes_only(&self) -> bool {
+        let Self { paths, methods, hosts, headers, query, tiers, clients, ips, authenticated, .. } = self;
+        let lists = [paths.is_none(), methods.is_none(), hosts.is_none(), tiers.is_none(), clients.is_none(), ips.is_none()];
+        lists.into_iter().all(|absent| absent) && headers.is_empty() && query.is_empty() && authenticated.is_none()
+    }
+
     /// Whether the method is among those wanted.
     #[must_use]
     pub fn method_matches(&self, method: &Method) -> bool {

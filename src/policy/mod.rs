@@ -48,6 +48,8 @@ pub struct Limit {
     pub key_start: KeyParts,
     /// The whole key, when no part depends on the request.
     pub constant_key: Option<Key>,
+    /// Whether callers who share all parts may still have different rates, and so need counters apart.
+    pub splits: bool,
     /// What happens when a part is missing.
     pub missing: Missing,
     /// Which requests.
@@ -90,6 +92,8 @@ pub struct Window {
     pub policy_name: Arc<str>,
     /// The quota's burst, as a field's value.
     pub limit: HeaderValue,
+    /// Whether the counter is the caller's own rather than shared by many.
+    pub own: bool,
 }
 
 /// What happens when a part of a key is missing.
@@ -201,6 +205,16 @@ impl Limit {
         self.matcher.matches(subject) && !self.unless.as_ref().is_some_and(|unless| unless.matches(subject))
     }
 
+    /// Whether it counts every request of the route at this place, as far as that can be said without one.
+    #[must_use]
+    pub fn counts_all_of(&self, route: usize) -> bool {
+        let named = |routes: &Vec<RouteId>| routes.iter().any(|id| usize::from(id.0) == route);
+        !self.shadow
+            && self.unless.is_none()
+            && self.matcher.is_about_routes_only()
+            && self.matcher.routes.as_ref().is_none_or(named)
+    }
+
     fn charge<'s>(&'s self, subject: &Subject<'_>, route: &Route, proceed: &mut Proceed<'s>) {
         let Some(key) = self.key(subject, route) else { return };
         match &self.amount {
@@ -226,9 +240,15 @@ impl Limit {
     /// The windows that hold for somebody: the client's own, or the tier's.
     #[must_use]
     pub fn windows(&self, identity: &Identity<'_>) -> &[Window] {
-        let Amount::Rate { by_tier, by_client } = &self.amount else { return &[] };
-        let own = identity.client.filter(|_| !by_client.is_empty()).and_then(|(id, _)| by_client.get(&id));
-        own.or_else(|| by_tier.get(usize::from(identity.tier.0))).map(Vec::as_slice).unwrap_or_default()
+        let Amount::Rate { by_tier, .. } = &self.amount else { return &[] };
+        let windows = self.override_for(identity).or_else(|| by_tier.get(usize::from(identity.tier.0)));
+        windows.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The rate that replaces the tier's for this client.
+    fn override_for(&self, identity: &Identity<'_>) -> Option<&Windows> {
+        let Amount::Rate { by_client, .. } = &self.amount else { return None };
+        identity.client.filter(|_| !by_client.is_empty()).and_then(|(id, _)| by_client.get(&id))
     }
 
     /// The counter's key; `None` if a part is missing and the limit so doesn't apply.
@@ -244,6 +264,13 @@ impl Limit {
                     Missing::Skip => return None,
                     Missing::Shared => key.push(kind::MISSING, &[]),
                 }
+            }
+        }
+        if self.splits {
+            // Callers with different rates must not share a counter: it would drain at the rate of whoever asked last.
+            match (self.override_for(subject.identity), subject.identity.client) {
+                (Some(_), Some((_, client))) => key.push(kind::CLIENT, client.id.as_bytes()),
+                _ => key.push(kind::TIER, subject.identity.tier_name.as_bytes()),
             }
         }
         Some(key.finish())
@@ -302,8 +329,11 @@ impl KeyPart {
 
 fn push_client(identity: &Identity<'_>, key: &mut KeyParts) {
     match (identity.known_by, identity.client, identity.user) {
-        (Part::ApiKey | Part::User, Some((_, client)), _) => key.push(kind::CLIENT, client.id.as_bytes()),
-        (Part::User, None, Some(user)) => key.push(kind::USER, user.as_bytes()),
+        (Part::ApiKey, Some((_, client)), _) => key.push(kind::CLIENT, client.id.as_bytes()),
+        (Part::User, _, Some(user)) => match identity.user_client {
+            Some(client) => key.push(kind::CLIENT, client.id.as_bytes()),
+            None => key.push(kind::USER, user.as_bytes()),
+        },
         _ => push_network(identity, key),
     }
 }

@@ -198,7 +198,8 @@ impl Rewrite {
 fn strip<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
     match path.strip_prefix(prefix.trim_end_matches('/'))? {
         "" => Some("/"),
-        rest if rest.starts_with('/') => Some(rest),
+        // One slash in front: `//x` would read as a host to some.
+        rest if rest.starts_with('/') => rest.get(rest.len() - rest.trim_start_matches('/').len() - 1..),
         _ => None,
     }
 }
@@ -220,6 +221,7 @@ mod tests {
         assert_eq!(strip("/v1/a", "/v1"), Some("/a"));
         assert_eq!(strip("/v1", "/v1/"), Some("/"));
         assert_eq!(strip("/v10/a", "/v1"), None);
+        assert_eq!(strip("/v1//a//b", "/v1"), Some("/a//b"));
         assert_eq!(HostPattern::parse("a.com").map(|h| h.specificity()).cmp(&None), std::cmp::Ordering::Greater);
     }
 }

@@ -1,5 +1,7 @@
 //! From a plan's charges to a permit or a refusal: the only place that sees both policy and store.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 
 use super::gateway::Gateway;
@@ -25,9 +27,6 @@ pub(super) fn admit(
     proceed: &Proceed<'_>,
     completion: &mut Completion,
 ) -> Result<Permit, Answer> {
-    if proceed.exempt {
-        return Ok(Permit::uncounted());
-    }
     let now = completion.started;
     let decision = admission::admit(&gateway.store, &gateway.slots, &proceed.slots, &proceed.charges, now);
     let tier = completion.tier;
@@ -44,8 +43,8 @@ pub(super) fn admit(
             if !proceed.shadow.is_empty() {
                 admission::shadow(&gateway.store, &proceed.shadow, now).into_iter().for_each(&mut note_shadow);
             }
-            let tightest =
-                tightest(&decision.outcomes).and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
+            let tightest = tightest(&decision.outcomes, &proceed.windows)
+                .and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
             completion.standing = tightest.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
             Ok(permit)
         }
@@ -56,8 +55,9 @@ pub(super) fn admit(
             completion.limited_by = Some(limit);
             let refusing = charge.and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
             completion.standing = refusing.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
+            let policy = refusing.map(|(_, window)| Arc::clone(&window.policy_name));
             let name = snapshot.policy.limits.get(usize::from(limit)).map_or("", |limit| &limit.name);
-            Err(Answer::Limited { limit: name.into(), retry_after, status: snapshot.rejection.status })
+            Err(Answer::Limited { limit: name.into(), policy, retry_after, status: snapshot.rejection.status })
         }
     }
 }
@@ -87,15 +87,19 @@ impl Standing {
     }
 }
 
-/// The window with the smallest share left.
-fn tightest(outcomes: &[Outcome]) -> Option<usize> {
+/// The window with the smallest share left, of the caller's own: how much is left of a counter that everybody shares is nobody's
+/// business, so that is only reported when there is nothing else.
+fn tightest(outcomes: &[Outcome], windows: &[&Window]) -> Option<usize> {
     // a/b < c/d without division; counts are below 2^40, so the products fit.
     let share_less =
         |a: &Outcome, b: &Outcome| u128::from(a.remaining) * u128::from(b.limit) < u128::from(b.remaining) * u128::from(a.limit);
-    let mut tightest: Option<(usize, &Outcome)> = None;
-    for (at, outcome) in outcomes.iter().enumerate() {
-        if tightest.is_none_or(|(_, best)| share_less(outcome, best)) {
-            tightest = Some((at, outcome));
+    let better = |(outcome, window): (&Outcome, &&Window), (best, of): (&Outcome, &&Window)| {
+        (window.own && !of.own) || (window.own == of.own && share_less(outcome, best))
+    };
+    let mut tightest = None;
+    for (at, candidate) in outcomes.iter().zip(windows).enumerate() {
+        if tightest.is_none_or(|(_, best)| better(candidate, best)) {
+            tightest = Some((at, candidate));
         }
     }
     tightest.map(|(at, _)| at)
@@ -104,12 +108,25 @@ fn tightest(outcomes: &[Outcome]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::{Algorithm, Quota, Quotas};
+    use http::HeaderValue;
+    use std::time::Duration;
+
+    fn window(own: bool) -> Window {
+        let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::Gcra).unwrap();
+        let value = HeaderValue::from_static("x");
+        Window { quota: Quotas::default().intern(quota), policy: value.clone(), policy_name: "x".into(), limit: value, own }
+    }
 
     #[test]
-    fn the_smallest_share_is_the_tightest() {
+    fn the_smallest_share_of_the_callers_own_is_the_tightest() {
         let outcome = |remaining, limit| Outcome { verdict: Verdict::Conforms, limit, remaining, reset_after: 0 };
-        assert_eq!(tightest(&[outcome(50, 100), outcome(4, 10), outcome(999, 1000)]), Some(1));
-        assert_eq!(tightest(&[outcome(0, 10), outcome(0, 5)]), Some(0));
-        assert_eq!(tightest(&[]), None);
+        let (own, shared) = (window(true), window(false));
+        assert_eq!(tightest(&[outcome(50, 100), outcome(4, 10), outcome(999, 1000)], &[&own, &own, &own]), Some(1));
+        assert_eq!(tightest(&[outcome(0, 10), outcome(0, 5)], &[&own, &own]), Some(0));
+        assert_eq!(tightest(&[outcome(50, 100), outcome(1, 10)], &[&own, &shared]), Some(0));
+        assert_eq!(tightest(&[outcome(1, 10), outcome(9, 10)], &[&shared, &own]), Some(1));
+        assert_eq!(tightest(&[outcome(1, 10)], &[&shared]), Some(0));
+        assert_eq!(tightest(&[], &[]), None);
     }
 }

@@ -116,13 +116,14 @@ impl Completion {
         self.in_flight = None;
         let lane = self.gateway.lane;
         let duration = self.gateway.clock.now().saturating_sub(self.started);
-        if let Some(metrics) = self.route.and_then(|route| self.snapshot.route_metrics.get(usize::from(route.0))) {
-            let class = usize::from(self.status.as_u16() / 100).saturating_sub(1);
-            if let Some(counter) = metrics.by_class.get(class) {
-                counter.one(lane);
-            }
-            metrics.duration.observe(lane, duration);
+        let snapshot = &self.snapshot;
+        let metrics = self.route.and_then(|route| snapshot.route_metrics.get(usize::from(route.0)));
+        let metrics = metrics.unwrap_or(&snapshot.unrouted_metrics);
+        let class = usize::from(self.status.as_u16() / 100).saturating_sub(1);
+        if let Some(counter) = metrics.by_class.get(class) {
+            counter.one(lane);
         }
+        metrics.duration.observe(lane, duration);
         if end == End::Aborted {
             self.gateway.client_aborts.one(lane);
         }

@@ -20,6 +20,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::io::{ClientIo, Protocol};
+use crate::body::Patience;
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway};
 use crate::request::{BodyLeft, ConnInfo, InFlight};
@@ -62,10 +63,11 @@ pub(super) async fn serve(
     let Some((protocol, prefix)) = sniff(&mut stream, &listener, &closing).await else { return };
     let conn = Rc::new(ConnInfo::new(peer, Arc::clone(&listener.name), "http"));
     let io = TokioIo::new(ClientIo::new(stream, prefix.freeze(), protocol, Rc::clone(&conn), &listener));
+    let settings = Arc::clone(&listener);
     let service = service_fn(move |request: Request<Incoming>| {
         // Begun here and not in the future: hyper reads on before it polls that for the first time.
         let in_flight = InFlight::begin(&conn, following(request.body()));
-        let (gateway, listener) = (Rc::clone(&gateway), Arc::clone(&listener));
+        let (gateway, listener) = (Rc::clone(&gateway), Arc::clone(&settings));
         // Boxed, because hyper moves the future it gets, and this one is a few kilobytes.
         Box::pin(async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, in_flight, request).await) })
     });
@@ -81,7 +83,7 @@ pub(super) async fn serve(
             }
         }
         Protocol::Http2 => {
-            let connection = pin!(http2().serve_connection(io, service));
+            let connection = pin!(http2(listener.write_idle_timeout).serve_connection(io, service));
             let _ = drive(connection, &closing, |connection| connection.graceful_shutdown()).await;
         }
     }
@@ -103,8 +105,8 @@ fn http1() -> http1::Builder {
     builder
 }
 
-fn http2() -> http2::Builder<LocalExecutor> {
-    let mut builder = http2::Builder::new(LocalExecutor);
+fn http2(patience: Duration) -> http2::Builder<LocalExecutor> {
+    let mut builder = http2::Builder::new(LocalExecutor { patience });
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
@@ -180,9 +182,11 @@ async fn linger(mut stream: TcpStream) {
     let _ = deadline.bound(LINGER, drain).await;
 }
 
-/// Runs hyper's HTTP/2 streams on the worker's own thread.
+/// Runs hyper's HTTP/2 streams on the worker's own thread, each for as long as its client takes what it asked for.
 #[derive(Debug, Clone, Copy)]
-struct LocalExecutor;
+struct LocalExecutor {
+    patience: Duration,
+}
 
 impl<F> Executor<F> for LocalExecutor
 where
@@ -190,7 +194,7 @@ where
     F::Output: 'static,
 {
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
+        tokio::task::spawn_local(Patience::watch(self.patience, future));
     }
 }
 

@@ -52,11 +52,11 @@ struct Open {
 
 /// Why a listener can't be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {name}: cannot listen on {address}: {source}")]
+#[error("listener {name}: cannot listen on {address}: {cause}")]
 pub struct ListenError {
     name: Arc<str>,
     address: SocketAddr,
-    source: std_io::Error,
+    cause: std_io::Error,
 }
 
 impl Server {
@@ -85,7 +85,7 @@ impl Server {
     pub fn listen(&mut self, listeners: &[Arc<Listener>]) -> Result<(), ListenError> {
         let mut fresh = Vec::new();
         for listener in listeners.iter().filter(|listener| !self.open.contains_key(&listener.address)) {
-            let fail = |source| ListenError { name: Arc::clone(&listener.name), address: listener.address, source };
+            let fail = |cause| ListenError { name: Arc::clone(&listener.name), address: listener.address, cause };
             fresh.push((Arc::clone(listener), listener::bind(listener.address, self.workers.len()).map_err(fail)?));
         }
         for (listener, (bound, sockets)) in fresh {

@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub limit_metrics: Vec<LimitMetrics>,
     /// By `RouteId`.
     pub route_metrics: Vec<RouteMetrics>,
+    /// Of requests that were answered before they had a route.
+    pub unrouted_metrics: RouteMetrics,
     /// Sockets.
     pub listeners: Vec<Arc<Listener>>,
     /// What takes effect only at start.

@@ -144,6 +144,9 @@ impl MemoryStore {
     fn take(&self, charge: &Charge<'_>, now: Nanos) -> Outcome {
         let quota = &charge.quota.quota;
         let key = self.home_of(charge);
+        if key != charge.key {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+        }
         let phase = key.phase();
         loop {
             if let Some(counter) = self.counters.get(&key) {
@@ -201,7 +204,6 @@ impl MemoryStore {
         if self.keys.load(Ordering::Relaxed) < self.max_keys.load(Ordering::Relaxed) || self.counters.contains_key(&charge.key) {
             return charge.key;
         }
-        self.overflows.fetch_add(1, Ordering::Relaxed);
         let [hash, _] = charge.key.0;
         let bucket = hash % OVERFLOW_COUNTERS;
         // Spread over the shards, and apart from every digest but by chance in 2^128.

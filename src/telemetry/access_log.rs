@@ -4,9 +4,11 @@
 //! the writer can't keep up (a slow disk, a stopped pipe), whole buffers are dropped and their lines counted: requests never wait.
 
 use std::cell::RefCell;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::SystemTime;
 
@@ -139,32 +141,65 @@ impl Drop for Sink {
 }
 
 impl Writer {
-    /// Writes until every [`Sink`] and [`Queue`] is gone. For a thread of its own. `open` is asked again after an error,
-    /// so that a log file that was moved away is made anew.
-    pub fn run(self, mut open: impl FnMut() -> io::Result<Box<dyn Write + Send>>) {
-        let mut output = open().ok();
+    /// Writes until every [`Sink`] and [`Queue`] is gone. For a thread of its own.
+    pub fn run(self, mut output: Output) {
         for batch in self.batches {
-            if output.is_none() {
-                output = open().ok();
-            }
-            let written = output.as_mut().map(|output| output.write_all(&batch.text).and_then(|()| output.flush()));
-            if !matches!(written, Some(Ok(()))) {
-                output = None;
+            if output.follow().is_err() || output.file.write_all(&batch.text).and_then(|()| output.file.flush()).is_err() {
+                output.failed.add(output.lane, batch.lines);
             }
         }
     }
 }
 
-/// Opens what `access_log.to` names.
-///
-/// # Errors
-/// When a file can't be opened for appending.
-pub fn open(to: &str) -> io::Result<Box<dyn Write + Send>> {
-    match to {
-        "stdout" => Ok(Box::new(io::stdout())),
-        "stderr" => Ok(Box::new(io::stderr())),
-        path => Ok(Box::new(OpenOptions::new().create(true).append(true).open(path)?)),
+/// Where lines go.
+pub struct Output {
+    file: Box<dyn Write + Send>,
+    /// The file's path and identity; none for the standard streams.
+    identity: Option<(PathBuf, u64, u64)>,
+    failed: Counter,
+    lane: Lane,
+}
+
+impl Output {
+    /// Opens what `access_log.to` names; `failed` counts lines that could not be written.
+    ///
+    /// # Errors
+    /// When a file can't be opened for appending.
+    pub fn open(to: &str, failed: Counter, lane: Lane) -> io::Result<Self> {
+        let (file, identity): (Box<dyn Write + Send>, _) = match to {
+            "stdout" => (Box::new(io::stdout()), None),
+            "stderr" => (Box::new(io::stderr()), None),
+            path => {
+                let (file, identity) = append(path.into())?;
+                (Box::new(file), Some(identity))
+            }
+        };
+        Ok(Self { file, identity, failed, lane })
     }
+
+    /// Opens the file anew if it was moved or removed, as log rotation does it. One look per batch.
+    fn follow(&mut self) -> io::Result<()> {
+        let Some((path, device, inode)) = &self.identity else { return Ok(()) };
+        let still = std::fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*device, *inode));
+        if !still {
+            let (file, identity) = append(path.clone())?;
+            self.file = Box::new(file);
+            self.identity = Some(identity);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Output").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+fn append(path: PathBuf) -> io::Result<(File, (PathBuf, u64, u64))> {
+    let file = OpenOptions::new().create(true).append(true).open(&path)?;
+    let meta = file.metadata()?;
+    Ok((file, (path, meta.dev(), meta.ino())))
 }
 
 fn second_text(unix: u64) -> String {
@@ -304,19 +339,28 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_writes_and_ends() {
+    fn the_writer_writes_follows_rotation_and_ends() {
         let registry = Registry::new(1);
+        let lane = registry.lane(0);
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("access.log"), dir.path().join("access.log.1"));
+        let mut output = Output::open(path.to_str().unwrap(), registry.counter(LOG_DROPPED, &[]), lane).unwrap();
+        for _ in 0..2 {
+            output.follow().unwrap();
+            let mut text = Vec::new();
+            write_text(&mut text, &second_text(1_700_000_000), 42, &line("/x"));
+            output.file.write_all(&text).unwrap();
+            std::fs::rename(&path, &moved).unwrap();
+        }
         let (queue, writer) = queue();
-        let sink = queue.sink(registry.counter(LOG_DROPPED, &[]), registry.lane(0));
-        sink.log(Format::Text, &line("/x"));
+        let sink = queue.sink(registry.counter(LOG_DROPPED, &[]), lane);
+        sink.log(Format::Text, &line("/y"));
         drop((sink, queue));
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().to_str().unwrap().to_owned();
-        writer.run(|| open(&path));
-        let text = std::fs::read_to_string(file.path()).unwrap();
-        assert_eq!(
-            text,
-            "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan\n"
-        );
+        writer.run(output);
+        let read = |path| std::fs::read_to_string(path).unwrap();
+        let expected =
+            "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan\n";
+        assert_eq!(read(&moved), expected);
+        assert_eq!(read(&path), expected.replace("/x", "/y"));
     }
 }

@@ -33,7 +33,7 @@ macro_rules! families {
 }
 
 families! {
-    REQUESTS = Counter "tollgate_requests_total" "Requests by route and class of status.";
+    REQUESTS = Counter "tollgate_requests_total" "Requests by route (empty: none was found) and class of status.";
     DURATION = Histogram "tollgate_request_duration_seconds" "From a request's head to its response's last byte, by route.";
     LIMITED = Counter "tollgate_limited_total" "Requests refused, by the limit that refused and the tier.";
     SHADOW_LIMITED = Counter "tollgate_shadow_limited_total" "Requests that a shadow limit would have refused, by limit and tier.";

@@ -360,6 +360,9 @@ impl Download {
 
     /// The next piece; keeps the upload going meanwhile.
     pub(super) fn poll_piece(&mut self, exchange: &mut Exchange, cx: &mut Context<'_>) -> Poll<Result<Piece, ExchangeError>> {
+        if exchange.total.as_ref().is_some_and(|total| total.poll_due(cx).is_ready()) {
+            return Poll::Ready(Err(ExchangeError::Timeout));
+        }
         // The client's body may fail now without harm to the response that is under way.
         if exchange.poll_upload(cx).is_err() {
             exchange.upload = Upload { pending: Default::default(), source: Source::Broken };
