@@ -2,6 +2,7 @@
 //!
 //! All have one shape, never carry internals, are never stored by caches, and have no body for HEAD.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,6 +21,8 @@ pub enum Answer {
     Malformed(Fault),
     /// The body's framing is broken.
     MalformedBody,
+    /// The client left within its body. Nobody reads this answer, but it is counted.
+    Abandoned,
     /// A presented key is not accepted.
     Unauthorized(IdentityFault),
     /// Blocked.
@@ -64,42 +67,66 @@ pub enum BodyForm {
 }
 
 impl Answer {
-    /// Status, code and message.
-    fn describe(&self) -> (StatusCode, &'static str, String) {
+    /// The status.
+    fn status(&self) -> StatusCode {
         match self {
-            Self::Malformed(fault @ Fault::Expectation) => {
-                (StatusCode::EXPECTATION_FAILED, "expectation_failed", fault.to_string())
-            }
-            Self::Malformed(fault @ Fault::Method) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", fault.to_string()),
-            Self::Malformed(fault @ Fault::TransferCoding) => (StatusCode::NOT_IMPLEMENTED, "not_implemented", fault.to_string()),
-            Self::Malformed(fault) => (StatusCode::BAD_REQUEST, "bad_request", fault.to_string()),
-            Self::MalformedBody => (StatusCode::BAD_REQUEST, "bad_request", "the request body is malformed".into()),
-            Self::Unauthorized(fault) => (StatusCode::UNAUTHORIZED, "unauthorized", fault.to_string()),
-            Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "this request is blocked".into()),
-            Self::NotFound => (StatusCode::NOT_FOUND, "not_found", "no route matches this request".into()),
-            Self::MethodNotAllowed(_) => {
-                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this method is not allowed here".into())
-            }
-            Self::RequestTimeout => {
-                (StatusCode::REQUEST_TIMEOUT, "request_timeout", "the request took too long to arrive".into())
-            }
-            Self::PayloadTooLarge => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the request body is larger than allowed".into())
-            }
-            Self::Limited { limit, retry_after, status, .. } => (*status, "rate_limit_exceeded", limited(limit, *retry_after)),
-            Self::BadGateway => (StatusCode::BAD_GATEWAY, "bad_gateway", "the upstream server failed".into()),
-            Self::Unavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "no upstream server is available".into())
-            }
-            Self::GatewayTimeout => (StatusCode::GATEWAY_TIMEOUT, "gateway_timeout", "the upstream server took too long".into()),
-            Self::Loop => (StatusCode::LOOP_DETECTED, "loop_detected", "the request goes in circles".into()),
+            Self::Malformed(Fault::Expectation) => StatusCode::EXPECTATION_FAILED,
+            Self::Malformed(Fault::Method) | Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Malformed(Fault::TransferCoding) => StatusCode::NOT_IMPLEMENTED,
+            Self::Malformed(_) | Self::MalformedBody => StatusCode::BAD_REQUEST,
+            Self::Abandoned => CLIENT_CLOSED_REQUEST,
+            Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Limited { status, .. } => *status,
+            Self::BadGateway => StatusCode::BAD_GATEWAY,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::Loop => StatusCode::LOOP_DETECTED,
         }
     }
 
     /// The code in the body, which is also a metric's label.
     #[must_use]
     pub fn code(&self) -> &'static str {
-        self.describe().1
+        match self {
+            Self::Malformed(Fault::Expectation) => "expectation_failed",
+            Self::Malformed(Fault::Method) | Self::MethodNotAllowed(_) => "method_not_allowed",
+            Self::Malformed(Fault::TransferCoding) => "not_implemented",
+            Self::Malformed(_) | Self::MalformedBody => "bad_request",
+            Self::Abandoned => "client_closed_request",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::RequestTimeout => "request_timeout",
+            Self::PayloadTooLarge => "payload_too_large",
+            Self::Limited { .. } => "rate_limit_exceeded",
+            Self::BadGateway => "bad_gateway",
+            Self::Unavailable => "service_unavailable",
+            Self::GatewayTimeout => "gateway_timeout",
+            Self::Loop => "loop_detected",
+        }
+    }
+
+    fn message(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Malformed(fault) => return fault.to_string().into(),
+            Self::Unauthorized(fault) => return fault.to_string().into(),
+            Self::Limited { limit, retry_after, .. } => return limited(limit, *retry_after).into(),
+            Self::MalformedBody => "the request body is malformed",
+            Self::Abandoned => "the client closed the connection",
+            Self::Forbidden => "this request is blocked",
+            Self::NotFound => "no route matches this request",
+            Self::MethodNotAllowed(_) => "this method is not allowed here",
+            Self::RequestTimeout => "the request took too long to arrive",
+            Self::PayloadTooLarge => "the request body is larger than allowed",
+            Self::BadGateway => "the upstream server failed",
+            Self::Unavailable => "no upstream server is available",
+            Self::GatewayTimeout => "the upstream server took too long",
+            Self::Loop => "the request goes in circles",
+        })
     }
 
     /// Whether the connection should not be used again, because what follows on it can't be told apart any more.
@@ -110,7 +137,7 @@ impl Answer {
     /// The response. `version` decides whether `Connection` may be said.
     #[must_use]
     pub fn respond(&self, form: BodyForm, method: &Method, version: http::Version) -> Response<Bytes> {
-        let (status, code, message) = self.describe();
+        let (status, code, message) = (self.status(), self.code(), self.message());
         let (content_type, body) = match form {
             BodyForm::Simple => (JSON, self.simple(code, &message)),
             BodyForm::Problem => (PROBLEM, self.problem(status, code, &message)),
@@ -186,6 +213,11 @@ fn limited(limit: &str, retry_after: Option<Nanos>) -> String {
     }
 }
 
+/// nginx's word for a client that did not wait.
+pub const CLIENT_CLOSED_REQUEST: StatusCode = match StatusCode::from_u16(499) {
+    Ok(status) => status,
+    Err(_) => StatusCode::BAD_REQUEST,
+};
 /// What the gateway itself lets through: everything common but CONNECT and TRACE.
 pub const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -211,6 +243,7 @@ mod tests {
             Answer::Malformed(Fault::Method),
             Answer::Malformed(Fault::TransferCoding),
             Answer::MalformedBody,
+            Answer::Abandoned,
             Answer::Unauthorized(IdentityFault::UnknownKey),
             Answer::Forbidden,
             Answer::NotFound,

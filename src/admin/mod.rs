@@ -86,9 +86,10 @@ async fn accept(listener: StdListener, control: Arc<Control>) {
                 async move { Ok::<_, Infallible>(answer(&control, &request).await) }
             });
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+            // One request per connection and a bound on it: idle or slow peers must not keep a health check out.
+            builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
             // A peer that breaks off is its own affair.
-            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            let _ = tokio::time::timeout(REQUEST_TIMEOUT, builder.serve_connection(TokioIo::new(stream), service)).await;
             drop(permit);
         });
     }
@@ -102,6 +103,9 @@ async fn answer<B>(control: &Control, request: &Request<B>) -> Response<Full<Byt
         "/readyz" if read && control.ready.load(Ordering::Relaxed) => return text(StatusCode::OK, "ready\n"),
         "/readyz" if read => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         _ => {}
+    }
+    if request.headers().get_all(HOST).iter().count() != 1 || request.uri().authority().is_some() {
+        return error_json(StatusCode::BAD_REQUEST, "a request names its Host once, and in no other place");
     }
     if let Some(refusal) = control.refusal(request.headers()) {
         return refusal;
@@ -215,6 +219,7 @@ pub fn bind(address: SocketAddr) -> std::io::Result<StdListener> {
     StdListener::bind(address)
 }
 
-const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -61,9 +61,11 @@ pub fn admit(store: &Store, registry: &Slots, slots: &[SlotCharge], charges: &[C
     }
     let Charged { conforms, outcomes } =
         if charges.is_empty() { Charged { conforms: true, outcomes: Outcomes::new() } } else { store.charge(charges, now) };
-    let verdict = match denial(charges, &outcomes) {
-        Some(denial) if !conforms => Err(denial),
-        _ => Ok(Permit { _held: held }),
+    let verdict = if conforms {
+        Ok(Permit { _held: held })
+    } else {
+        // The store says no, so there is a charge that says why; if there were none, the answer would still be no.
+        Err(denial(charges, &outcomes).unwrap_or(Denial { limit: 0, charge: None, retry_after: Some(BUSY_RETRY) }))
     };
     Decision { verdict, outcomes, shadow_hits }
 }
@@ -114,13 +116,7 @@ mod tests {
         let charges: Vec<_> = [&second, &hour, &minute]
             .into_iter()
             .zip(0..)
-            .map(|(quota, limit)| Charge {
-                key: hasher.start("k").finish().window(limit as u8),
-                quota,
-                cost: 1,
-                limit,
-                window: 0,
-            })
+            .map(|(quota, limit)| Charge { key: hasher.start("k").finish().window(limit as u8), quota, cost: 1, limit })
             .collect();
         assert!(admit(&store, &Slots::default(), &[], &charges, 0).verdict.is_ok());
         let denial = admit(&store, &Slots::default(), &[], &charges, 0).verdict.unwrap_err();
@@ -134,7 +130,7 @@ mod tests {
         let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
         let hasher = KeyHasher::default();
         let quota = quotas.intern(Quota::new(5, Duration::from_secs(3600), None, Algorithm::Gcra).unwrap());
-        let charges = [Charge { key: hasher.start("rate").finish(), quota: &quota, cost: 1, limit: 0, window: 0 }];
+        let charges = [Charge { key: hasher.start("rate").finish(), quota: &quota, cost: 1, limit: 0 }];
         let slots = [SlotCharge { key: hasher.start("slots").finish(), max: 1, limit: 1, shadow: false }];
         let registry = Slots::default();
         let first = admit(&store, &registry, &slots, &charges, 0);
@@ -154,7 +150,7 @@ mod tests {
         let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
         let key = KeyHasher::default().start("k").finish();
         let quota = quotas.intern(Quota::new(1, Duration::from_secs(60), None, Algorithm::Gcra).unwrap());
-        let charges = [Charge { key, quota: &quota, cost: 2, limit: 0, window: 0 }];
+        let charges = [Charge { key, quota: &quota, cost: 2, limit: 0 }];
         let registry = Slots::default();
         let refused = admit(&store, &registry, &[SlotCharge { key, max: 1, limit: 1, shadow: false }], &charges, 0);
         assert_eq!(refused.verdict.unwrap_err(), Denial { limit: 0, charge: Some(0), retry_after: None });

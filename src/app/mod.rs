@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -82,6 +83,7 @@ pub struct App {
     counters: ReloadCounters,
     admin: SocketAddr,
     watch: Watch,
+    log_writer: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -120,7 +122,7 @@ impl App {
             admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
         let admin = admin_listener.local_addr()?;
         let dropped = registry.counter(metrics::LOG_DROPPED, &[]);
-        let log = start_access_log(&process.access_log_to, dropped.clone(), registry.shared_lane())?;
+        let (log, log_writer) = start_access_log(&process.access_log_to, dropped.clone(), registry.shared_lane())?;
         let upstreams = Arc::new(Shared::new(registry.clone()));
         let parts = (0..workers).map(|index| {
             let lane = registry.lane(index);
@@ -150,7 +152,20 @@ impl App {
         admin::start(admin_listener, Arc::clone(&control))?;
         registry.counter(metrics::BUILD, &[("version", env!("CARGO_PKG_VERSION"))]).one(registry.shared_lane());
         let counters = ReloadCounters::new(&registry);
-        Ok(Self { path: path.to_owned(), ground, current, store, clock, server, control, reloads, counters, admin, watch })
+        Ok(Self {
+            path: path.to_owned(),
+            ground,
+            current,
+            store,
+            clock,
+            server,
+            control,
+            reloads,
+            counters,
+            admin,
+            watch,
+            log_writer,
+        })
     }
 
     /// What is listened on, the admin listener last.
@@ -242,6 +257,7 @@ impl App {
     async fn stop(mut self, mut end: End) -> io::Result<Stopped> {
         let process = self.current.load().process.clone();
         self.control.ready.store(false, Ordering::Relaxed);
+        self.current.stop();
         info!(delay = ?process.shutdown_delay, drain = ?process.shutdown_drain, "stopping");
         let server = &mut self.server;
         let drained = async {
@@ -252,6 +268,11 @@ impl App {
             done = drained => if done { Stopped::Drained } else { Stopped::Forced },
             () = end.recv() => Stopped::Forced,
         };
+        // The writer ends when the last worker has; a log that doesn't take its last lines is not waited for.
+        let patience = tokio::time::Instant::now() + LOG_PATIENCE;
+        while !self.log_writer.is_finished() && tokio::time::Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         info!(?stopped, "stopped");
         Ok(stopped)
     }
@@ -309,11 +330,11 @@ fn worker_count(process: &Process) -> usize {
 }
 
 /// Opens the log now, so that a wrong path is an error at start, and writes it on a thread of its own.
-fn start_access_log(to: &str, failed: Counter, lane: Lane) -> Result<Queue, StartError> {
+fn start_access_log(to: &str, failed: Counter, lane: Lane) -> Result<(Queue, JoinHandle<()>), StartError> {
     let output = Output::open(to, failed, lane).map_err(|error| StartError::AccessLog(to.into(), error))?;
     let (queue, writer) = access_log::queue();
-    std::thread::Builder::new().name("access-log".to_owned()).spawn(move || writer.run(output))?;
-    Ok(queue)
+    let writer = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || writer.run(output))?;
+    Ok((queue, writer))
 }
 
 impl Process {
@@ -327,6 +348,7 @@ impl Process {
     }
 }
 
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// A change of the file is in force well within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 /// Idle counters are dropped at this pace; see `MemoryStore::sweep` for what it costs.

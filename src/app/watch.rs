@@ -2,7 +2,7 @@
 //!
 //! By looking, several times a second, rather than by inotify: looking works on every file system and sees through
 //! whatever way a file is replaced (rename over it, a symlink somewhere above it swapped as Kubernetes does it), because it asks the
-//! same question a reload would: what is behind this path now? It costs two system calls a look, off the request path.
+//! same question a reload would: what is behind this path now? It costs a few system calls a look, off the request path.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

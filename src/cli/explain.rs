@@ -1,5 +1,6 @@
 //! `tollgate explain`: runs identity and policy on a request that is only imagined, with the code that guards production.
 
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +16,13 @@ use crate::identity::{Identity, Part, identify};
 use crate::policy::{Action, Amount, Limit, Plan, Proceed, Subject, plan};
 use crate::request::{ConnInfo, Facts};
 use crate::snapshot::Snapshot;
+
+/// A line of the report. Writing to a string has no way to fail.
+macro_rules! say {
+    ($out:expr, $($words:tt)*) => {{
+        let _ = writeln!($out, $($words)*);
+    }};
+}
 
 /// The imagined request.
 #[derive(Debug, clap::Args)]
@@ -45,11 +53,13 @@ pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Err(diagnostics) => return Ok(refuse(&diagnostics)),
     };
     let (parts, ()) = request(arguments)?.into_parts();
-    let conn = ConnInfo::new((arguments.ip, 50_000).into(), "explain".into(), "http");
+    let conn = ConnInfo::new((arguments.ip, 50_000).into(), "http");
+    let mut out = String::new();
     match Facts::read(&parts, &conn, &snapshot.path_rules) {
-        Ok(facts) => report(&snapshot, &facts),
-        Err(fault) => println!("refused   {fault}"),
+        Ok(facts) => report(&snapshot, &facts, &mut out),
+        Err(fault) => say!(out, "refused   {fault}"),
     }
+    super::print(&out)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,54 +83,57 @@ fn request(arguments: &Arguments) -> anyhow::Result<Request<()>> {
     Ok(request)
 }
 
-fn report(snapshot: &Snapshot, facts: &Facts<'_>) {
-    println!("request   {} {} host {}", facts.method, facts.path, facts.authority.host);
+fn report(snapshot: &Snapshot, facts: &Facts<'_>, out: &mut String) {
+    say!(out, "request   {} {} host {}", facts.method, facts.path, facts.authority.host);
+    if facts.path == "*" {
+        return say!(out, "route     none: `OPTIONS *` is answered by the gateway itself");
+    }
     let identity = match identify(facts, &snapshot.identity) {
         Ok(identity) => identity,
-        Err(fault) => return println!("identity  refused with 401: {fault}"),
+        Err(fault) => return say!(out, "identity  refused with 401: {fault}"),
     };
-    report_identity(&identity);
+    report_identity(&identity, out);
     match plan(&snapshot.policy, facts, &identity) {
-        Plan::Blocked => println!("route     refused with 403: it matches an entry of `blocked`"),
-        Plan::NoRoute => println!("route     refused with 404: no route matches host, path and headers"),
+        Plan::Blocked => say!(out, "route     refused with 403: it matches an entry of `blocked`"),
+        Plan::NoRoute => say!(out, "route     refused with 404: no route matches host, path and headers"),
         Plan::OtherMethods(methods) => {
             let methods = methods.iter().map(|method| method.as_str()).collect::<Vec<_>>().join(", ");
-            println!("route     refused with 405: routes match for other methods only ({methods})");
+            say!(out, "route     refused with 405: routes match for other methods only ({methods})");
         }
-        Plan::Proceed(proceed) => report_plan(snapshot, facts, &identity, &proceed),
+        Plan::Proceed(proceed) => report_plan(snapshot, facts, &identity, &proceed, out),
     }
 }
 
-fn report_identity(identity: &Identity<'_>) {
+fn report_identity(identity: &Identity<'_>, out: &mut String) {
     let known = match identity.known_by {
         Part::ApiKey => "its API key",
         Part::User => "the user a trusted proxy named",
         Part::Ip => "its address",
     };
-    println!("address   {} (counted as {})", identity.address, identity.network);
+    say!(out, "address   {} (counted as {})", identity.address, identity.network);
     match (identity.client, identity.user) {
-        (Some((_, client)), _) => println!("client    {} (by {known})", client.id),
-        (None, Some(user)) => println!("client    user {user} (by {known})"),
-        (None, None) => println!("client    {} (by {known})", identity.network),
+        (Some((_, client)), _) => say!(out, "client    {} (by {known})", client.id),
+        (None, Some(user)) => say!(out, "client    user {user} (by {known})"),
+        (None, None) => say!(out, "client    {} (by {known})", identity.network),
     }
-    println!("tier      {}", identity.tier_name);
+    say!(out, "tier      {}", identity.tier_name);
 }
 
-fn report_plan(snapshot: &Snapshot, facts: &Facts<'_>, identity: &Identity<'_>, proceed: &Proceed<'_>) {
+fn report_plan(snapshot: &Snapshot, facts: &Facts<'_>, identity: &Identity<'_>, proceed: &Proceed<'_>, out: &mut String) {
     let route = proceed.route;
     match &route.action {
         Action::Forward(upstream) => {
             let name = snapshot.upstreams.get(usize::from(upstream.0)).map_or("", |upstream| &upstream.name);
-            println!("route     {} to upstream {name}", route.name);
+            say!(out, "route     {} to upstream {name}", route.name);
         }
-        Action::Respond { status, .. } => println!("route     {} answers {status}", route.name),
+        Action::Respond { status, .. } => say!(out, "route     {} answers {status}", route.name),
     }
     if proceed.exempt {
-        return println!("limits    none: the request is exempt");
+        return say!(out, "limits    none: the request is exempt");
     }
     let subject = Subject { facts, identity, route: Some(route.id) };
     for limit in &snapshot.policy.limits {
-        println!("limit     {}: {}", limit.name, verdict(limit, &subject, route));
+        say!(out, "limit     {}: {}", limit.name, verdict(limit, &subject, route));
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod explain;
 
-use std::io::{IsTerminal, Read};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -77,7 +77,7 @@ pub fn main() -> ExitCode {
     let Cli { verb, run: arguments } = Cli::parse();
     let done = match verb.unwrap_or(Verb::Run(arguments)) {
         Verb::Run(arguments) => run(&arguments),
-        Verb::Check { file, format } => Ok(check(&file, format)),
+        Verb::Check { file, format } => check(&file, format),
         Verb::Explain(arguments) => explain::explain(&arguments),
         Verb::Schema => schema(),
         Verb::HashKey => hash_key(),
@@ -136,26 +136,32 @@ fn reachable(address: std::net::SocketAddr) -> std::net::SocketAddr {
     (ip, address.port()).into()
 }
 
-fn check(file: &Path, format: ReportFormat) -> ExitCode {
+fn check(file: &Path, format: ReportFormat) -> anyhow::Result<ExitCode> {
     let result = Document::read(file)
         .map_err(|diagnostic| vec![diagnostic])
         .and_then(|document| compile(&document, &environment, &Ground::default(), 1));
     match (result, format) {
         (Ok(snapshot), ReportFormat::Text) => {
             let (routes, limits) = (snapshot.policy.routes.iter().count(), snapshot.policy.limits.len());
-            println!("{}: ok ({routes} routes, {limits} limits)", file.display());
-            ExitCode::SUCCESS
+            print(&format!("{}: ok ({routes} routes, {limits} limits)\n", file.display()))?;
+            Ok(ExitCode::SUCCESS)
         }
         (Ok(_), ReportFormat::Json) => {
-            println!("[]");
-            ExitCode::SUCCESS
+            print("[]\n")?;
+            Ok(ExitCode::SUCCESS)
         }
-        (Err(diagnostics), ReportFormat::Text) => refuse(&diagnostics),
+        (Err(diagnostics), ReportFormat::Text) => Ok(refuse(&diagnostics)),
         (Err(diagnostics), ReportFormat::Json) => {
-            println!("{}", serde_json::json!(diagnostics));
-            ExitCode::from(EXIT_DATA)
+            print(&format!("{}\n", serde_json::json!(diagnostics)))?;
+            Ok(ExitCode::from(EXIT_DATA))
         }
     }
+}
+
+/// Writes to standard output, which may be full or closed.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
 fn refuse(diagnostics: &[Diagnostic]) -> ExitCode {
@@ -169,7 +175,7 @@ fn refuse(diagnostics: &[Diagnostic]) -> ExitCode {
 
 fn schema() -> anyhow::Result<ExitCode> {
     let schema = schemars::schema_for!(Config);
-    println!("{}", serde_json::to_string_pretty(&schema)?);
+    print(&format!("{}\n", serde_json::to_string_pretty(&schema)?))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -184,7 +190,7 @@ fn hash_key() -> anyhow::Result<ExitCode> {
         key.iter().all(u8::is_ascii_graphic),
         "a key has visible ASCII characters only, since it travels in a header"
     );
-    println!("{}", KeyDigest::of(key));
+    print(&format!("{}\n", KeyDigest::of(key)))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -141,8 +141,14 @@ impl Table {
     }
 
     fn advance(&mut self) -> Vec<Waker> {
-        self.now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let now_ms = self.now_ms;
+        let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // A thread that could not run for a while has seen nothing of what its peers did meanwhile: that time is not theirs.
+        let stalled = now_ms.saturating_sub(self.now_ms + 2 * TICK_MS);
+        if stalled > 0 {
+            let armed = self.slots.iter_mut().filter(|slot| slot.due_ms != NEVER);
+            armed.for_each(|slot| slot.due_ms = slot.due_ms.saturating_add(stalled));
+        }
+        self.now_ms = now_ms;
         self.slots.iter_mut().filter(|slot| slot.due_ms <= now_ms).filter_map(|slot| slot.waker.take()).collect()
     }
 }

@@ -99,6 +99,12 @@ impl<'c> Compiler<'c> {
         let user = path.key("user");
         let user_header = config.user.header.as_ref().and_then(|name| self.header_name(name, &user.key("header")));
         let tier_header = config.user.tier_header.as_ref().and_then(|name| self.header_name(name, &user.key("tier_header")));
+        for (name, key) in [(&user_header, "header"), (&tier_header, "tier_header")] {
+            let Some(name) = name else { continue };
+            if name.as_str().contains(['_', '.']) {
+                self.problem(&user.key(key), "use a name without _ and .: servers fold such names onto others");
+            }
+        }
         let headers = IdentityHeaders {
             trusted_only: [&user_header, &tier_header].into_iter().flatten().cloned().collect(),
             keys: key_sources.iter().filter_map(key_header).collect(),

@@ -179,6 +179,9 @@ impl<'c> Compiler<'c> {
             if listener.protocols.0.is_empty() {
                 self.problem(&path.key("protocols"), "at least one of http1 and http2 is needed");
             }
+            if listener.max_connections == 0 {
+                self.problem(&path.key("max_connections"), "must be at least 1");
+            }
             let timeouts = &listener.timeouts;
             let path = path.key("timeouts");
             listeners.push(Arc::new(Listener {
@@ -219,6 +222,10 @@ impl<'c> Compiler<'c> {
         let address = self.address(&config.admin.address, &path.key("address"));
         if address.is_some_and(|address| !address.ip().is_loopback()) && config.admin.token.is_empty() {
             self.problem(&path.key("address"), "an address that is not loopback needs `admin.token`");
+        }
+        let taken = config.listeners.iter().any(|listener| listener.address.parse().is_ok_and(|taken| address == Some(taken)));
+        if taken && address.is_some_and(|address| address.port() != 0) {
+            self.problem(&path.key("address"), "this address is a public listener's");
         }
         if config.store.memory.max_keys == 0 {
             self.problem(&Path::root("store").key("memory").key("max_keys"), "must be at least 1");

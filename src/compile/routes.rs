@@ -24,6 +24,9 @@ impl Compiler<'_> {
         let mut routes = Vec::new();
         for (i, route) in config.routes.iter().enumerate() {
             let path = root.index(i);
+            if let Some(first) = config.routes.iter().take(i).find(|other| other.matches == route.matches) {
+                self.problem(&path.key("match"), format!("route `{}` already takes exactly these requests", first.name));
+            }
             let matcher = self.route_matcher(&route.matches, &path.key("match"));
             let action = self.action(route, &path, names);
             let rewrite = route.rewrite.as_ref().and_then(|rewrite| self.rewrite(rewrite, &matcher, &path.key("rewrite")));

@@ -42,10 +42,11 @@ impl Document {
     pub fn read(path: &std::path::Path) -> Result<Self, Diagnostic> {
         let name = path.display().to_string();
         let fail = |error: std::io::Error| Diagnostic::of_file(&name, format!("cannot read the file: {error}"));
-        let file = std::fs::File::open(path).map_err(fail)?;
-        if !file.metadata().map_err(fail)?.is_file() {
+        // Before it is opened: opening a pipe would wait for somebody to write to it.
+        if !std::fs::metadata(path).map_err(fail)?.is_file() {
             return Err(Diagnostic::of_file(&name, "not a regular file"));
         }
+        let file = std::fs::File::open(path).map_err(fail)?;
         let mut bytes = Vec::new();
         file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
         if bytes.len() as u64 > MAX_FILE {

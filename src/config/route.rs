@@ -9,7 +9,7 @@ use super::{Endpoint, List, NotYet, seconds};
 use crate::units::{ByteSize, Span};
 
 /// Which requests go to a route. All that is given must hold; a list is any-of.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RouteMatch {
     /// Hosts; `*.example.com` is any one or more labels below.

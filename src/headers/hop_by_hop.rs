@@ -24,12 +24,12 @@ pub(super) fn is_hop_by_hop(name: &str) -> bool {
 
 /// The names that the `Connection` lines of a message nominate, in lower case.
 #[derive(Debug, Default)]
-pub struct Nominated(SmallVec<[Box<str>; 2]>);
+pub(super) struct Nominated(SmallVec<[Box<str>; 2]>);
 
 impl Nominated {
     /// Of a request.
     #[must_use]
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
         let mut nominated = Self::default();
         for line in headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes) {
             nominated.add(line);
@@ -38,24 +38,33 @@ impl Nominated {
     }
 
     /// Adds one `Connection` line. `close` and `keep-alive` are options, not names.
-    pub fn add(&mut self, line: &[u8]) {
-        let options = line.split(|b| *b == b',').map(|option| option.trim_ascii().to_ascii_lowercase());
-        let names = options.filter(|option| !matches!(option.as_slice(), b"" | b"close" | b"keep-alive"));
-        self.0.extend(names.filter_map(|name| String::from_utf8(name).ok()).map(String::into_boxed_str));
+    pub(super) fn add(&mut self, line: &[u8]) {
+        let is_option = |word: &[u8]| word.is_empty() || OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option));
+        let names = line.split(|b| *b == b',').map(<[u8]>::trim_ascii).filter(|word| !is_option(word));
+        let names = names.filter_map(|name| std::str::from_utf8(name).ok());
+        self.0.extend(names.map(|name| name.to_ascii_lowercase().into_boxed_str()));
     }
 
     /// Whether a (lower-case) name is among them.
     #[must_use]
-    pub fn contains(&self, name: &str) -> bool {
+    pub(super) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|nominated| **nominated == *name)
+    }
+
+    /// The names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|name| &**name)
     }
 
     /// Whether there are none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
+
+/// Words of `Connection` that are no names.
+const OPTIONS: [&[u8]; 2] = [b"close", b"keep-alive"];
 
 #[cfg(test)]
 mod tests {

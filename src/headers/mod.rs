@@ -10,7 +10,6 @@ mod response;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-pub use hop_by_hop::Nominated;
 pub use rate_limit::{Family, Numbers, add_rate_limit, retry_after_seconds};
 pub use request::{EndToEndHead, Forwarding, Framing, IdentityHeaders, looped};
 pub use response::{ResponseFault, ResponseFraming, ResponseHead};

@@ -4,6 +4,8 @@
 //! adds), then what an untrusted client must not say, then the operator's edits; framing, Host, forwarding fields and Via
 //! are always the gateway's own words.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use http::header::{COOKIE, MAX_FORWARDS, TE, VIA};
 use http::{HeaderName, HeaderValue, Method, Version};
@@ -13,8 +15,12 @@ use super::hop_by_hop::{Nominated, is_hop_by_hop};
 use crate::request::Facts;
 
 /// A cleaned request head, ready to be sent: request line, fields, empty line.
-#[derive(Debug)]
-pub struct EndToEndHead(Bytes);
+#[derive(Debug, Clone)]
+pub struct EndToEndHead {
+    bytes: Bytes,
+    /// Names that may not come as trailers either; only filled where trailers can come.
+    withheld: Rc<[HeaderName]>,
+}
 
 /// How a request's body is delimited on the way to upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,13 +75,21 @@ impl EndToEndHead {
             head.line(name.as_str(), value.as_bytes());
         }
         head.0.extend_from_slice(b"\r\n");
-        Self(head.0.into())
+        Self { bytes: head.0.into(), withheld: forwarding.withheld() }
     }
 
     /// The bytes. Shared, so that a second attempt costs nothing.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
-        self.0.clone()
+        self.bytes.clone()
+    }
+
+    /// Whether a trailer of this name may follow: what a header must not say, a trailer must not say either.
+    #[must_use]
+    pub fn allows_trailer(&self, name: &HeaderName) -> bool {
+        let text = name.as_str();
+        let own = is_hop_by_hop(text) || is_rewritten(text) || is_forwarding(text);
+        !(own || is_look_alike(text, self.withheld.iter()) || self.withheld.contains(name))
     }
 }
 
@@ -109,7 +123,7 @@ impl Forwarding<'_> {
                 || is_rewritten(text)
                 || (!nominated.is_empty() && nominated.contains(text) && !self.identity.keys.contains(name))
                 || (!self.via_trusted_proxy && (is_forwarding(text) || self.identity.trusted_only.contains(name)))
-                || self.is_look_alike(text)
+                || is_look_alike(text, self.reserved())
                 || self.edits.drops(name)
                 || (name == MAX_FORWARDS && self.facts.method == Method::OPTIONS)
                 || (name == COOKIE && self.facts.version == Version::HTTP_2);
@@ -130,8 +144,8 @@ impl Forwarding<'_> {
             Framing::Chunked => head.text("transfer-encoding: chunked\r\n"),
         }
         self.write_forwarded_for(head);
-        self.write_or_keep(head, "x-forwarded-proto", |head| head.text(self.facts.conn.scheme));
-        self.write_or_keep(head, "x-forwarded-host", |head| {
+        self.write_or_keep(head, &X_FORWARDED_PROTO, |head| head.text(self.facts.conn.scheme));
+        self.write_or_keep(head, &X_FORWARDED_HOST, |head| {
             let authority = &self.facts.authority;
             head.text(if authority.host.is_empty() { self.default_host } else { &authority.host });
             if let Some(port) = authority.port {
@@ -164,13 +178,14 @@ impl Forwarding<'_> {
     }
 
     /// The field a trusted proxy sent, or our own.
-    fn write_or_keep(&self, head: &mut Writer, name: &'static str, own: impl FnOnce(&mut Writer)) {
-        if self.edits.drops(&HeaderName::from_static(name)) {
+    fn write_or_keep(&self, head: &mut Writer, name: &HeaderName, own: impl FnOnce(&mut Writer)) {
+        if self.edits.drops(name) {
             return;
         }
-        head.text(name);
+        head.text(name.as_str());
         head.text(": ");
-        match self.facts.headers.get(name).filter(|_| self.via_trusted_proxy) {
+        let received = if self.via_trusted_proxy { self.facts.headers.get(name) } else { None };
+        match received {
             Some(received) => head.0.extend_from_slice(received.as_bytes()),
             None => own(head),
         }
@@ -192,19 +207,19 @@ impl Forwarding<'_> {
         head.text("\r\n");
     }
 
-    /// `x_user_id` or `x.user.id`: many servers fold such names onto `x-user-id`.
-    fn is_look_alike(&self, name: &str) -> bool {
-        if !name.bytes().any(|b| matches!(b, b'_' | b'.')) {
-            return false;
+    /// Names with a meaning of their own here: identity, and what the operator edits.
+    fn reserved(&self) -> impl Iterator<Item = &HeaderName> {
+        let edited = self.edits.set.iter().chain(&self.edits.add).map(|(name, _)| name);
+        self.identity.trusted_only.iter().chain(&self.identity.keys).chain(edited).chain(&self.edits.remove)
+    }
+
+    fn withheld(&self) -> Rc<[HeaderName]> {
+        if self.framing != Framing::Chunked {
+            return Rc::new([]);
         }
-        let folded = name.replace(['_', '.'], "-");
-        let meant = |names: &[HeaderName]| names.iter().any(|name| *name == folded.as_str());
-        is_forwarding(&folded)
-            || is_rewritten(&folded)
-            || is_hop_by_hop(&folded)
-            || LOOK_ALIKE_TARGETS.contains(&folded.as_str())
-            || meant(&self.identity.trusted_only)
-            || meant(&self.identity.keys)
+        let nominated = Nominated::of(self.facts.headers);
+        let nominated = nominated.names().filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
+        self.reserved().cloned().chain(nominated).collect()
     }
 
     /// RFC 9110 §7.6.2: only for OPTIONS (TRACE is refused), one less than received; 0 is answered before.
@@ -222,6 +237,19 @@ fn is_rewritten(name: &str) -> bool {
 /// What only a trusted proxy may say about where a request came from.
 fn is_forwarding(name: &str) -> bool {
     name.starts_with("x-forwarded-") || FORWARDING.contains(&name)
+}
+
+/// `x_user_id` or `x.user.id`: many servers fold such names onto `x-user-id`.
+fn is_look_alike<'n>(name: &str, mut reserved: impl Iterator<Item = &'n HeaderName>) -> bool {
+    if !name.bytes().any(|b| matches!(b, b'_' | b'.')) {
+        return false;
+    }
+    let folded = name.replace(['_', '.'], "-");
+    is_forwarding(&folded)
+        || is_rewritten(&folded)
+        || is_hop_by_hop(&folded)
+        || LOOK_ALIKE_TARGETS.contains(&folded.as_str())
+        || reserved.any(|name| name.as_str() == folded)
 }
 
 fn accepts_trailers(facts: &Facts<'_>) -> bool {
@@ -279,6 +307,8 @@ const FORWARDING: &[&str] = &[
 /// More names that servers act on and that must not arrive under another spelling.
 const LOOK_ALIKE_TARGETS: &[&str] = &["authorization", "cookie", "remote-user", "remote-addr"];
 
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 /// Our name in Via; [`Forwarding::write_own`] has it with each version.
 const PSEUDONYM: &str = "tollgate";
 /// Gateways in a row are fine; ten are a circle.
@@ -291,7 +321,7 @@ mod tests {
 
     fn head(request: http::request::Builder, via_trusted_proxy: bool) -> String {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let conn = ConnInfo::new("203.0.113.9:5000".parse().unwrap(), "t".into(), "http");
+        let conn = ConnInfo::new("203.0.113.9:5000".parse().unwrap(), "http");
         let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
         let facts = Facts::read(&parts, &conn, &rules).unwrap();
         let identity = IdentityHeaders {
@@ -305,7 +335,7 @@ mod tests {
         };
         let forwarding = Forwarding {
             facts: &facts,
-            target: facts.target,
+            target: "/a?b",
             framing: Framing::None,
             via_trusted_proxy,
             edits: &edits,
@@ -351,6 +381,7 @@ mod tests {
             "remote_user",
             "x-gone",
             "x-env",
+            "x_env",
         ]);
         for name in names {
             let sent = head(get().header(*name, "EVIL"), false);

@@ -32,20 +32,29 @@ pub enum ResponseFraming {
 }
 
 /// Why an upstream's head can't be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseFault {
     /// The status is outside 100 to 599.
-    #[error("the status is not valid")]
     Status,
     /// A field can't be read.
-    #[error("a field is not valid")]
     Field,
     /// Contradictory or invalid Content-Length.
-    #[error("the Content-Length is not valid")]
     Length,
     /// Something else than one `chunked`.
-    #[error("the transfer coding is not understood")]
     TransferCoding,
+}
+
+impl ResponseFault {
+    /// For the log.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Status => "its status is not valid",
+            Self::Field => "it has a field that is not valid",
+            Self::Length => "its Content-Length is not valid",
+            Self::TransferCoding => "its transfer coding is not understood",
+        }
+    }
 }
 
 impl ResponseHead {
@@ -93,7 +102,9 @@ impl ResponseHead {
         if let Some(length) = length.filter(|_| codings == 0 && code != 204 && code >= 200) {
             headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
         }
-        let contradictory = codings == 1 && length.is_some();
+        // Both framings, or a body where there is none: what follows on the connection can't be told apart.
+        let contradictory =
+            (codings == 1 && length.is_some()) || (code == 204 && (codings == 1 || length.is_some_and(|n| n > 0)));
         let keep_alive = connection.persists(minor) && framing != ResponseFraming::UntilClose && !contradictory;
         Ok(Self { status, headers, framing, keep_alive })
     }
@@ -165,6 +176,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Method::HEAD, Length(0), true),
             ("HTTP/1.1 304 X\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(0), true),
             ("HTTP/1.1 204 X\r\n\r\n", Method::GET, Length(0), true),
+            ("HTTP/1.1 204 X\r\nContent-Length: 2\r\n\r\n", Method::GET, Length(0), false),
         ] {
             let head = head(raw, &method).unwrap();
             assert_eq!((head.framing, head.keep_alive), (framing, keep_alive), "{raw}");

@@ -128,8 +128,15 @@ pub fn parse_ranges(text: &str) -> Option<Vec<IpNetwork>> {
             v4(192, 168, 0, 0, 16)?,
             v6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7)?,
         ]),
-        _ => text.parse::<IpNetwork>().ok().map(|range| vec![range]),
+        _ => text.parse::<IpNetwork>().ok().map(|range| vec![canonical(range)]),
     }
+}
+
+/// A range of IPv4-mapped addresses is that range of IPv4: addresses are compared in that form.
+fn canonical(range: IpNetwork) -> IpNetwork {
+    let IpNetwork::V6(v6) = range else { return range };
+    let v4 = v6.ip().to_ipv4_mapped().zip(v6.prefix().checked_sub(96));
+    v4.and_then(|(ip, prefix)| Ipv4Network::new(ip, prefix).ok()).map_or(range, IpNetwork::V4)
 }
 
 #[cfg(test)]
@@ -178,6 +185,12 @@ mod tests {
     fn a_long_list_is_walked_once() {
         let long = vec!["10.0.0.1"; 10_000].join(",");
         assert_eq!(client("127.0.0.1", &[&long]), "10.0.0.1");
+    }
+
+    #[test]
+    fn a_mapped_range_is_the_ipv4_range() {
+        let ranges = parse_ranges("::ffff:203.0.113.0/120").unwrap();
+        assert!(ranges[0].contains("203.0.113.7".parse().unwrap()));
     }
 
     #[test]

@@ -34,8 +34,6 @@ pub struct Charge<'q> {
     pub cost: u64,
     /// Which limit of the plan this belongs to; the store passes it through.
     pub limit: u16,
-    /// Which of the limit's windows, longest first.
-    pub window: u8,
 }
 
 /// What one request asks of one concurrency limit.

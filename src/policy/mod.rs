@@ -124,11 +124,11 @@ pub enum KeyPart {
     Route,
     /// Method and route.
     Endpoint,
-    /// A header's values.
+    /// A header's value.
     Header(HeaderName),
-    /// A query parameter's values.
+    /// A query parameter's value.
     Query(Box<str>),
-    /// A cookie's values.
+    /// A cookie's value.
     Cookie(Box<str>),
 }
 
@@ -225,7 +225,7 @@ impl Limit {
                 let cost = self.cost.unwrap_or(route.cost);
                 for (ordinal, window) in (0_u8..).zip(self.windows(subject.identity)) {
                     let key = key.window(ordinal);
-                    let charge = Charge { key, quota: &window.quota, cost, limit: self.id, window: ordinal };
+                    let charge = Charge { key, quota: &window.quota, cost, limit: self.id };
                     if self.shadow {
                         proceed.shadow.push(charge);
                     } else {
@@ -310,21 +310,28 @@ impl KeyPart {
             Self::Ip => push_network(identity, key),
             Self::Route => key.push(kind::ROUTE, route.name.as_bytes()),
             Self::Endpoint => {
-                key.push(kind::METHOD, facts.method.as_str().as_bytes());
+                key.push(kind::METHOD, known_method(facts.method).as_bytes());
                 key.push(kind::ROUTE, route.name.as_bytes());
             }
             Self::Header(name) => {
-                return push_all(
+                return push_one(
                     kind::HEADER,
                     facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()),
                     key,
                 );
             }
-            Self::Query(name) => return push_all(kind::QUERY, query_values(facts.query, name), key),
-            Self::Cookie(name) => return push_all(kind::COOKIE, cookie_values(facts.headers, name), key),
+            Self::Query(name) => return push_one(kind::QUERY, query_values(facts.query, name), key),
+            Self::Cookie(name) => return push_one(kind::COOKIE, cookie_values(facts.headers, name), key),
         }
         true
     }
+}
+
+/// Made-up methods share a counter; otherwise each would be a fresh one.
+fn known_method(method: &Method) -> &str {
+    const KNOWN: [Method; 7] =
+        [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
+    if KNOWN.contains(method) { method.as_str() } else { "other" }
 }
 
 fn push_client(identity: &Identity<'_>, key: &mut KeyParts) {
@@ -345,14 +352,21 @@ fn push_network(identity: &Identity<'_>, key: &mut KeyParts) {
     }
 }
 
-/// An empty value is no value.
-fn push_all<V: AsRef<[u8]>>(kind: u8, values: impl Iterator<Item = V>, key: &mut KeyParts) -> bool {
-    let mut any = false;
-    for value in values.filter(|value| !value.as_ref().is_empty()) {
-        key.push(kind, value.as_ref());
-        any = true;
+/// Adds the one value of a field. An empty value is no value. Several values share a counter whatever they are: upstream may take any of them,
+/// and a client could otherwise have a fresh counter for every second value it makes up.
+fn push_one<V: AsRef<[u8]>>(kind: u8, values: impl Iterator<Item = V>, key: &mut KeyParts) -> bool {
+    let mut values = values.filter(|value| !value.as_ref().is_empty());
+    match (values.next(), values.next()) {
+        (None, _) => false,
+        (Some(only), None) => {
+            key.push(kind, only.as_ref());
+            true
+        }
+        (Some(_), Some(_)) => {
+            key.push(kind::SEVERAL, &[kind]);
+            true
+        }
     }
-    any
 }
 
 /// Whether every request of these parts has the same key, and that key.
@@ -376,4 +390,5 @@ mod kind {
     pub(super) const HEADER: u8 = 11;
     pub(super) const QUERY: u8 = 12;
     pub(super) const COOKIE: u8 = 13;
+    pub(super) const SEVERAL: u8 = 14;
 }

@@ -26,6 +26,9 @@ pub enum PatternError {
     /// No leading slash.
     #[error("a path pattern starts with /")]
     NoSlash,
+    /// The same parameter twice.
+    #[error("`{{{0}}}` stands twice")]
+    Twice(String),
     /// `{*rest}` before the end.
     #[error("{{*{0}}} must be the last segment")]
     RestNotLast(String),
@@ -66,6 +69,10 @@ impl Pattern {
             } else {
                 pattern.segments.push(Segment::Literal(segment.into()));
             }
+        }
+        let names: Vec<_> = pattern.names().collect();
+        if let Some((_, twice)) = names.iter().enumerate().find(|(i, name)| names.iter().take(*i).any(|before| before == *name)) {
+            return Err(PatternError::Twice((*twice).to_owned()));
         }
         Ok(pattern)
     }
@@ -238,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_could_never_match_is_refused() {
-        for text in ["a", "/a//b", "/./a", "/{*x}/a", "/a{x}", "/{}", "/{x-y}", "/a;b", "/a?b"] {
+        for text in ["a", "/{x}/{x}", "/a//b", "/./a", "/{*x}/a", "/a{x}", "/{}", "/{x-y}", "/a;b", "/a?b"] {
             assert!(Pattern::parse(text).is_err(), "{text}");
         }
     }

@@ -160,8 +160,13 @@ impl Routes {
             if route.matcher.method_matches(facts.method) {
                 return Found::Route(route, entry.path.as_ref());
             }
-            other_methods.extend(route.matcher.methods.iter().flatten());
+            for method in route.matcher.methods.iter().flatten() {
+                let with_head = (*method == Method::GET).then_some(&Method::HEAD);
+                other_methods.extend(std::iter::once(method).chain(with_head));
+            }
         }
+        other_methods.sort_unstable_by_key(|method| method.as_str());
+        other_methods.dedup();
         if other_methods.is_empty() { Found::Nothing } else { Found::OtherMethods(other_methods) }
     }
 }
@@ -170,7 +175,7 @@ impl Rewrite {
     /// The path upstream sees: from the client's own bytes where possible, otherwise from the normal form, encoded.
     #[must_use]
     pub fn apply(&self, facts: &Facts<'_>, pattern: Option<&Pattern>) -> String {
-        let written = facts.target.split('?').next().unwrap_or_default();
+        let written = &*facts.written_path;
         match self {
             Self::StripPrefix(prefix) => {
                 let whole = |path: &str| strip(path, prefix).map(str::to_owned);

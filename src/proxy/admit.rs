@@ -16,16 +16,17 @@ use crate::snapshot::Snapshot;
 
 /// Where a client stands: the window that its response reports.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
-    window: Option<(Outcome, Window)>,
+pub(super) struct Standing<'s> {
+    window: Option<(Outcome, &'s Window)>,
 }
 
 /// Admits the request or says why not, and notes either.
-pub(super) fn admit(
+pub(super) fn admit<'s>(
     gateway: &Gateway,
-    snapshot: &Snapshot,
-    proceed: &Proceed<'_>,
+    snapshot: &'s Snapshot,
+    proceed: &Proceed<'s>,
     completion: &mut Completion,
+    standing: &mut Standing<'s>,
 ) -> Result<Permit, Answer> {
     let now = completion.started;
     let decision = admission::admit(&gateway.store, &gateway.slots, &proceed.slots, &proceed.charges, now);
@@ -45,7 +46,7 @@ pub(super) fn admit(
             }
             let tightest = tightest(&decision.outcomes, &proceed.windows)
                 .and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
-            completion.standing = tightest.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
+            *standing = tightest.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
             Ok(permit)
         }
         Err(Denial { limit, charge, retry_after }) => {
@@ -54,7 +55,7 @@ pub(super) fn admit(
             }
             completion.limited_by = Some(limit);
             let refusing = charge.and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
-            completion.standing = refusing.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
+            *standing = refusing.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
             let policy = refusing.map(|(_, window)| Arc::clone(&window.policy_name));
             let name = snapshot.policy.limits.get(usize::from(limit)).map_or("", |limit| &limit.name);
             Err(Answer::Limited { limit: name.into(), policy, retry_after, status: snapshot.rejection.status })
@@ -62,9 +63,9 @@ pub(super) fn admit(
     }
 }
 
-impl Standing {
-    fn of(outcome: &Outcome, window: &Window) -> Self {
-        Self { window: Some((*outcome, window.clone())) }
+impl<'s> Standing<'s> {
+    fn of(outcome: &Outcome, window: &'s Window) -> Self {
+        Self { window: Some((*outcome, window)) }
     }
 
     /// Puts the numbers on a response.

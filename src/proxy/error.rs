@@ -11,11 +11,15 @@ pub(super) fn answer(error: &UpstreamError) -> Answer {
         UpstreamError::ConnectTimeout | UpstreamError::Exchange(ExchangeError::Timeout) => Answer::GatewayTimeout,
         UpstreamError::Saturated => Answer::Unavailable,
         UpstreamError::Exchange(ExchangeError::Closed | ExchangeError::Io(_) | ExchangeError::Invalid(_)) => Answer::BadGateway,
-        UpstreamError::Exchange(ExchangeError::RequestBody(error)) => match error {
-            RequestBodyError::TooLarge => Answer::PayloadTooLarge,
-            RequestBodyError::Idle => Answer::RequestTimeout,
-            // Nobody is left to read the answer to an aborted body; if somebody is, it was malformed.
-            RequestBodyError::Malformed | RequestBodyError::Aborted => Answer::MalformedBody,
-        },
+        UpstreamError::Exchange(ExchangeError::RequestBody(error)) => body_answer(*error),
+    }
+}
+
+pub(super) fn body_answer(error: RequestBodyError) -> Answer {
+    match error {
+        RequestBodyError::TooLarge => Answer::PayloadTooLarge,
+        RequestBodyError::Idle => Answer::RequestTimeout,
+        RequestBodyError::Malformed => Answer::MalformedBody,
+        RequestBodyError::Aborted => Answer::Abandoned,
     }
 }

@@ -1,7 +1,9 @@
 //! Sending an admitted request to its upstream and taking the response.
 
 use std::borrow::Cow;
+use std::pin::Pin;
 
+use bytes::Bytes;
 use http::Version;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http_body::Body as _;
@@ -18,7 +20,7 @@ use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::Facts;
 use crate::respond::Answer;
 use crate::snapshot::{Listener, Snapshot, UpstreamKind};
-use crate::upstream::{Request, Response};
+use crate::upstream::{ClientBody, Request, Response};
 
 /// Everything that decides what upstream sees.
 pub(super) struct Way<'a, 's> {
@@ -39,9 +41,10 @@ pub(super) fn check_size(facts: &Facts<'_>, route: &Route) -> Result<(), Answer>
 pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permit, body: Incoming) -> Result<Reply, Answer> {
     let route = way.proceed.route;
     let framing = framing(way.facts, &body);
-    if framing == Framing::Length(0) && !body.is_end_stream() {
+    let mut body = RequestBody::new(body, route.max_body, way.listener.body_idle_timeout);
+    if framing == Framing::Length(0) {
         // HTTP/2 only: a length that the frames may yet contradict. Upstream must not take this for a complete request.
-        return Err(Answer::MalformedBody);
+        expect_nothing(&mut body).await?;
     }
     let target = target(way);
     let head = EndToEndHead::new(&Forwarding {
@@ -53,7 +56,7 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
         identity: &way.snapshot.identity_headers,
         default_host: default_host(way),
     });
-    let body = (framing != Framing::None).then(|| RequestBody::new(body, route.max_body, way.listener.body_idle_timeout));
+    let body = (framing != Framing::None).then_some(body);
     let request = Request {
         upstream: way.upstream,
         method: way.facts.method,
@@ -77,6 +80,19 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
     }
 }
 
+async fn expect_nothing(body: &mut ClientBody) -> Result<(), Answer> {
+    while !body.is_end_stream() {
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
+        match frame {
+            None => break,
+            Some(Ok(frame)) if frame.data_ref().is_none_or(Bytes::is_empty) => {}
+            Some(Ok(_)) => return Err(Answer::MalformedBody),
+            Some(Err(error)) => return Err(error::body_answer(error)),
+        }
+    }
+    Ok(())
+}
+
 fn declared_length(facts: &Facts<'_>) -> Option<u64> {
     // hyper has refused everything but one valid number.
     facts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
@@ -92,15 +108,17 @@ fn framing(facts: &Facts<'_>, body: &Incoming) -> Framing {
     }
 }
 
-/// The client's bytes, unless the route rewrites the path; the query is the client's either way.
+/// The client's path, unless the route rewrites it, and the client's query.
 fn target<'a>(way: &Way<'a, '_>) -> Cow<'a, str> {
-    let Some(rewrite) = &way.proceed.route.rewrite else { return Cow::Borrowed(way.facts.target) };
-    let mut target = rewrite.apply(way.facts, way.proceed.pattern);
-    if let Some(query) = way.facts.query {
-        target.push('?');
-        target.push_str(query);
+    let facts = way.facts;
+    let path = match &way.proceed.route.rewrite {
+        Some(rewrite) => Cow::Owned(rewrite.apply(facts, way.proceed.pattern)),
+        None => Cow::Borrowed(&*facts.written_path),
+    };
+    match facts.query {
+        Some(query) => Cow::Owned([&*path, "?", query].concat()),
+        None => path,
     }
-    Cow::Owned(target)
 }
 
 fn default_host<'a>(way: &Way<'a, '_>) -> &'a str {

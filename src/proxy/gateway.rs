@@ -92,6 +92,11 @@ impl Gateway {
         Rc::clone(&cached)
     }
 
+    /// Whether the process is about to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.current.is_stopping()
+    }
+
     /// What is due now and then: idle connections, a new configuration, waiting log lines.
     pub fn tick(&self, elapsed: Duration) {
         let _ = self.snapshot();

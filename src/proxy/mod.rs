@@ -12,8 +12,8 @@ mod record;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, MAX_FORWARDS};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request::Parts};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, MAX_FORWARDS};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, request::Parts};
 use hyper::body::Incoming;
 
 use crate::body::Body;
@@ -25,6 +25,7 @@ use crate::respond::{ALLOWED_METHODS, Answer};
 use crate::snapshot::{Listener, Snapshot};
 use crate::upstream::{Received, ResponseBody};
 
+use admit::Standing;
 use record::Completion;
 
 pub use gateway::{Gateway, Parts as GatewayParts};
@@ -50,17 +51,22 @@ pub async fn handle(
     let conn = Rc::clone(&in_flight.conn);
     let (parts, body) = request.into_parts();
     let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, in_flight));
-    let reply = match decide(&gateway, &snapshot, listener, &conn, &parts, body, &mut completion).await {
+    let mut standing = Standing::default();
+    let seen = Seen { gateway: &gateway, snapshot: &snapshot, listener, conn: &conn, parts: &parts };
+    let reply = match decide(&seen, body, &mut completion, &mut standing).await {
         Ok(reply) => reply,
         Err(answer) => {
             gateway.count_refusal(&answer);
-            completion.answered(&answer);
             let (head, body) = answer.respond(snapshot.rejection.form, &parts.method, parts.version).into_parts();
             let mut headers = head.headers;
-            completion.standing.report(&gateway, &snapshot, &mut headers);
+            standing.report(&gateway, &snapshot, &mut headers);
             Reply { status: head.status, headers, body: Received::Whole(body) }
         }
     };
+    let mut reply = reply;
+    if must_close(&gateway, parts.version, &reply) {
+        reply.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     completion.status = reply.status;
     let mut response = Response::new(match reply.body {
         Received::Whole(bytes) => Body::full(bytes, completion),
@@ -71,15 +77,29 @@ pub async fn handle(
     response
 }
 
-async fn decide(
-    gateway: &Gateway,
-    snapshot: &Snapshot,
-    listener: &Listener,
-    conn: &ConnInfo,
-    parts: &Parts,
+/// The connection ends with this response: the process is about to end, or only the end of the connection can say where a body
+/// ends (HTTP/1.0).
+fn must_close(gateway: &Gateway, version: Version, reply: &Reply) -> bool {
+    let unframed = matches!(reply.body, Received::Stream(_)) && !reply.headers.contains_key(CONTENT_LENGTH);
+    version < Version::HTTP_2 && (gateway.is_stopping() || (version == Version::HTTP_10 && unframed))
+}
+
+/// Where a request came in, and what it is decided by.
+struct Seen<'s> {
+    gateway: &'s Gateway,
+    snapshot: &'s Snapshot,
+    listener: &'s Listener,
+    conn: &'s ConnInfo,
+    parts: &'s Parts,
+}
+
+async fn decide<'s>(
+    seen: &Seen<'s>,
     body: Incoming,
     completion: &mut Completion,
+    standing: &mut Standing<'s>,
 ) -> Result<Reply, Answer> {
+    let Seen { gateway, snapshot, listener, conn, parts } = *seen;
     let facts = Facts::read(parts, conn, &snapshot.path_rules).map_err(Answer::Malformed)?;
     completion.saw(&facts);
     if ends_here(&facts) {
@@ -98,7 +118,7 @@ async fn decide(
     if looped(&facts) {
         return Err(Answer::Loop);
     }
-    let permit = admit::admit(gateway, snapshot, &proceed, completion)?;
+    let permit = admit::admit(gateway, snapshot, &proceed, completion, standing)?;
     let permit = completion.keep(permit);
     let mut reply = match &proceed.route.action {
         Action::Respond { status, content_type, body } => fixed(*status, content_type, body, facts.method),
@@ -109,7 +129,7 @@ async fn decide(
         }
     };
     proceed.route.response_edits.apply(&mut reply.headers);
-    completion.standing.report(gateway, snapshot, &mut reply.headers);
+    standing.report(gateway, snapshot, &mut reply.headers);
     Ok(reply)
 }
 

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use http::request::Parts;
 use http::{Method, StatusCode, Version};
 
-use super::admit::Standing;
 use super::gateway::Gateway;
 use crate::admission::Permit;
 use crate::body::{End, EndOfBody};
@@ -13,7 +12,7 @@ use crate::clock::Nanos;
 use crate::identity::{ClientId, Identity, Network};
 use crate::policy::RouteId;
 use crate::request::{Facts, InFlight};
-use crate::respond::Answer;
+use crate::respond::CLIENT_CLOSED_REQUEST;
 use crate::snapshot::LocalSnapshot;
 use crate::telemetry::access_log::Line;
 
@@ -25,7 +24,6 @@ pub struct Completion {
     snapshot: LocalSnapshot,
     pub(super) started: Nanos,
     pub(super) status: StatusCode,
-    pub(super) standing: Standing,
     pub(super) tier: usize,
     pub(super) limited_by: Option<u16>,
     pub(super) shadow: Option<u16>,
@@ -44,7 +42,6 @@ struct Logged {
     version: Version,
     network: Network,
     client: Option<ClientId>,
-    failed: bool,
 }
 
 impl Completion {
@@ -58,7 +55,6 @@ impl Completion {
                 version: parts.version,
                 network: snapshot.identity.grouping.network_of(peer),
                 client: None,
-                failed: false,
             })
         });
         Self {
@@ -67,7 +63,6 @@ impl Completion {
             snapshot: Rc::clone(snapshot),
             started: gateway.clock.now(),
             status: CLIENT_CLOSED_REQUEST,
-            standing: Standing::default(),
             tier: 0,
             limited_by: None,
             shadow: None,
@@ -102,12 +97,6 @@ impl Completion {
         self.permit.insert(permit)
     }
 
-    pub(super) fn answered(&mut self, answer: &Answer) {
-        if let Some(log) = &mut self.log {
-            log.failed = !matches!(answer, Answer::NotFound);
-        }
-    }
-
     fn finish(&mut self, end: End) {
         if std::mem::replace(&mut self.done, true) {
             return;
@@ -132,7 +121,7 @@ impl Completion {
 
     fn write_log(&mut self, duration: Nanos, end: End) {
         let (Some(log), Some(settings)) = (self.log.take(), &self.snapshot.access_log) else { return };
-        let always = log.failed || self.status.is_client_error() || self.status.is_server_error() || end != End::Complete;
+        let always = self.status.is_client_error() || self.status.is_server_error() || end != End::Complete;
         if !always && !self.gateway.sampled(settings.sample) {
             return;
         }
@@ -179,9 +168,3 @@ fn protocol(version: Version) -> &'static str {
         _ => "HTTP/1.1",
     }
 }
-
-/// Never sent: nginx's word for a client that did not wait.
-const CLIENT_CLOSED_REQUEST: StatusCode = match StatusCode::from_u16(499) {
-    Ok(status) => status,
-    Err(_) => StatusCode::BAD_REQUEST,
-};

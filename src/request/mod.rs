@@ -12,7 +12,6 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -30,8 +29,6 @@ pub struct ConnInfo {
     pub peer: SocketAddr,
     /// Its address as text, for X-Forwarded-For.
     pub peer_text: Box<str>,
-    /// The configured name of the listener.
-    pub listener: Arc<str>,
     /// `http` or `https`.
     pub scheme: &'static str,
     /// What its requests are up to.
@@ -41,12 +38,25 @@ pub struct ConnInfo {
 impl ConnInfo {
     /// A new connection.
     #[must_use]
-    pub fn new(peer: SocketAddr, listener: Arc<str>, scheme: &'static str) -> Self {
+    pub fn new(peer: SocketAddr, scheme: &'static str) -> Self {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let peer_text = peer.ip().to_string().into();
-        Self { peer, peer_text, listener, scheme, progress: Progress::default() }
+        Self { peer, peer_text, scheme, progress: Progress::default() }
     }
 }
+
+impl ConnInfo {
+    /// The connection shall end: whatever it is not busy with has little time left.
+    pub fn hurry(&self) {
+        self.progress.keep_alive.set(HURRY);
+        if self.progress.in_flight.get() == 0 {
+            self.progress.deadline.arm(HURRY);
+        }
+    }
+}
+
+/// How long a connection that shall end may be without a request in flight: enough to take note of a GOAWAY.
+const HURRY: Duration = Duration::from_secs(1);
 
 /// What the requests of a connection are up to: told by the proxy, watched by the socket, which runs one deadline by it.
 #[derive(Debug, Default)]
@@ -117,8 +127,8 @@ pub struct Facts<'r> {
     pub method: &'r Method,
     /// The normal form of the path: decoded, no dot segments, no empty segments. For matching only.
     pub path: Cow<'r, str>,
-    /// Path and query as the client wrote them. For forwarding only.
-    pub target: &'r str,
+    /// The path as the client wrote it, less dot segments. For forwarding only.
+    pub written_path: Cow<'r, str>,
     /// The raw query, without `?`.
     pub query: Option<&'r str>,
     /// Whom the client asked for.
@@ -193,11 +203,11 @@ impl<'r> Facts<'r> {
         };
         check_expectation(&parts.headers)?;
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        let path = if target == "*" {
+        let paths = if target == "*" {
             if parts.method != Method::OPTIONS {
                 return Err(Fault::Target);
             }
-            Cow::Borrowed("*")
+            path::Paths { normal: Cow::Borrowed("*"), written: Cow::Borrowed("*") }
         } else {
             path::normalize(parts.uri.path(), rules)?
         };
@@ -205,7 +215,16 @@ impl<'r> Facts<'r> {
         if query.is_some_and(|query| query.bytes().any(|b| !b.is_ascii_graphic())) {
             return Err(Fault::Target);
         }
-        Ok(Self { method: &parts.method, path, target, query, authority, headers: &parts.headers, version: parts.version, conn })
+        Ok(Self {
+            method: &parts.method,
+            path: paths.normal,
+            written_path: paths.written,
+            query,
+            authority,
+            headers: &parts.headers,
+            version: parts.version,
+            conn,
+        })
     }
 
     /// The only value of a header; `None` when it is absent, repeated, empty or not visible ASCII.

@@ -1,8 +1,11 @@
 //! The ONE normal form of a path. Route, limits, exemptions and the log all go by it; what is forwarded stays the client's bytes.
 //!
-//! Whatever an upstream is likely to treat as the same resource comes out the same: percent-encoding is undone once, dot
-//! segments are resolved, empty segments, `;parameters`, trailing blanks and (by default) a trailing slash dropped. What can't be
-//! decoded without a guess is refused, because two readers would guess differently.
+//! Whatever an upstream is likely to treat as the same resource comes out the same: percent-encoding is undone once, dot segments are
+//! resolved, empty segments, `;parameters`, trailing blanks and (by default) a trailing slash are dropped. What can't be decoded or resolved
+//! without a guess is refused, because two readers would guess differently.
+//!
+//! One thing is changed in what is forwarded: dot segments are taken out there too, the rest left byte for byte. Otherwise
+//! `/admin/../public` would be `/public` here and `/admin` to an upstream that does not resolve it.
 
 use std::borrow::Cow;
 
@@ -11,7 +14,7 @@ use std::borrow::Cow;
 pub struct PathRules {
     /// Whether `/a/` and `/a` are different resources.
     pub distinct_trailing_slash: bool,
-    /// Whether `%2F` and `%5C` are ordinary characters of a segment rather than refused.
+    /// Whether `%2F` and `%5C` separate segments rather than being refused.
     pub allow_encoded_slash: bool,
 }
 
@@ -27,6 +30,9 @@ pub enum PathFault {
     /// Decodes to a control character.
     #[error("the path encodes a control character")]
     Control,
+    /// A dot segment that not everybody would resolve in the same way.
+    #[error("the path has a dot segment that can be read in two ways")]
+    DotSegment,
     /// Decodes to `/` or `\`.
     #[error("the path encodes a slash")]
     EncodedSlash,
@@ -35,41 +41,63 @@ pub enum PathFault {
     NotUtf8,
 }
 
-/// The normal form of `raw`; borrowed when `raw` already is in it.
+/// A path in both its forms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths<'a> {
+    /// The normal form, for matching; borrowed when the written form already is it.
+    pub normal: Cow<'a, str>,
+    /// The written form, for forwarding: the client's bytes, less dot segments.
+    pub written: Cow<'a, str>,
+}
+
+/// The forms of `raw`.
 ///
 /// # Errors
-/// [`PathFault`] when there is none.
-pub fn normalize<'a>(raw: &'a str, rules: &PathRules) -> Result<Cow<'a, str>, PathFault> {
+/// [`PathFault`] when it has no normal form.
+pub fn normalize<'a>(raw: &'a str, rules: &PathRules) -> Result<Paths<'a>, PathFault> {
     if !raw.starts_with('/') {
         return Err(PathFault::RawBytes);
     }
     if is_plain(raw.as_bytes()) {
-        return Ok(Cow::Borrowed(raw));
+        return Ok(Paths { normal: Cow::Borrowed(raw), written: Cow::Borrowed(raw) });
     }
-    let mut segments: Vec<Cow<'_, str>> = Vec::new();
+    let mut kept: Vec<(&str, Cow<'_, str>)> = Vec::new();
+    let mut has_dots = false;
     let mut ends_in_slash = false;
     for written in raw.split('/').skip(1) {
-        let name = written.split_once(';').map_or(written, |(name, _)| name);
-        let segment = decode(name, rules)?;
-        // An encoded dot is a dot, so this comes after decoding.
+        let segment = decode(written, rules)?;
         ends_in_slash = matches!(segment.as_ref(), "" | "." | "..");
         match segment.as_ref() {
-            "" | "." => {}
+            "." => has_dots = true,
             ".." => {
-                segments.pop();
+                has_dots = true;
+                // `/a//../b` is `/a/b` to some and `/b` to others.
+                if kept.pop().is_some_and(|(written, _)| written.is_empty()) {
+                    return Err(PathFault::DotSegment);
+                }
             }
-            _ => segments.push(segment),
+            _ => kept.push((written, segment)),
         }
     }
-    let mut path = String::with_capacity(raw.len());
-    for segment in &segments {
-        path.push('/');
-        path.push_str(segment);
+    let mut normal = String::with_capacity(raw.len());
+    // Where encoded slashes are allowed they separate segments like plain ones: whoever decodes them reads them so.
+    for segment in kept.iter().flat_map(|(_, name)| name.split(['/', '\\'])).filter(|segment| !segment.is_empty()) {
+        normal.push('/');
+        normal.push_str(segment);
     }
-    if path.is_empty() || (ends_in_slash && rules.distinct_trailing_slash) {
+    if normal.is_empty() || (ends_in_slash && rules.distinct_trailing_slash) {
+        normal.push('/');
+    }
+    let written = if has_dots { Cow::Owned(without_dots(&kept, ends_in_slash)) } else { Cow::Borrowed(raw) };
+    Ok(Paths { normal: Cow::Owned(normal), written })
+}
+
+fn without_dots(kept: &[(&str, Cow<'_, str>)], ends_in_slash: bool) -> String {
+    let mut path: String = kept.iter().flat_map(|(written, _)| ["/", written]).collect();
+    if ends_in_slash && !path.ends_with('/') {
         path.push('/');
     }
-    Ok(Cow::Owned(path))
+    path
 }
 
 /// Nothing to do: the common case, decided in one pass without allocation.
@@ -89,15 +117,35 @@ fn is_plain(raw: &[u8]) -> bool {
     previous != b'/' || raw.len() == 1
 }
 
+/// What a written segment means.
 fn decode<'a>(written: &'a str, rules: &PathRules) -> Result<Cow<'a, str>, PathFault> {
     if written.bytes().any(|b| !b.is_ascii_graphic() || b == b'\\') {
         return Err(PathFault::RawBytes);
     }
-    if !written.contains('%') {
-        return Ok(Cow::Borrowed(written));
+    let (name, has_parameters) = written.split_once(';').map_or((written, false), |(name, _)| (name, true));
+    let decoded = if name.contains('%') { Cow::Owned(undo(name, rules)?) } else { Cow::Borrowed(name) };
+    let trimmed = decoded.trim_end_matches(' ');
+    let altered = has_parameters || trimmed.len() < decoded.len();
+    let mut pieces = trimmed.split(['/', '\\']);
+    let is_dots = |piece| matches!(piece, "." | "..");
+    // A dot segment in disguise is a name to most servers and a dot segment to some.
+    if (altered && is_dots(trimmed)) || (!is_dots(trimmed) && pieces.any(is_dots)) {
+        return Err(PathFault::DotSegment);
     }
-    let mut decoded = Vec::with_capacity(written.len());
-    let mut bytes = written.bytes();
+    let length = trimmed.len();
+    Ok(match decoded {
+        Cow::Owned(mut decoded) => {
+            decoded.truncate(length);
+            Cow::Owned(decoded)
+        }
+        borrowed => borrowed,
+    })
+}
+
+/// Percent-encoding undone, strictly.
+fn undo(name: &str, rules: &PathRules) -> Result<String, PathFault> {
+    let mut decoded = Vec::with_capacity(name.len());
+    let mut bytes = name.bytes();
     while let Some(byte) = bytes.next() {
         if byte != b'%' {
             decoded.push(byte);
@@ -112,9 +160,7 @@ fn decode<'a>(written: &'a str, rules: &PathRules) -> Result<Cow<'a, str>, PathF
             byte => decoded.push(byte),
         }
     }
-    let mut decoded = String::from_utf8(decoded).map_err(|_| PathFault::NotUtf8)?;
-    decoded.truncate(decoded.trim_end_matches(' ').len());
-    Ok(Cow::Owned(decoded))
+    String::from_utf8(decoded).map_err(|_| PathFault::NotUtf8)
 }
 
 /// Undoes percent-encoding where it is valid and leaves the rest as it is: for values, where a guess does no harm.
@@ -167,30 +213,14 @@ mod tests {
 
     #[test]
     fn variants_of_one_resource_are_one_resource() {
-        for raw in [
-            "/login",
-            "/login/",
-            "//login",
-            "/./login",
-            "/x/../login",
-            "/login/.",
-            "/%6cogin",
-            "/%6Cogin",
-            "/login;a=1",
-            "/login;a=1/;b",
-            "/%2e/login",
-            "/x/%2E%2e/login",
-            "/../login",
-            "/login%20",
-            "/login//",
-            "/x/y/../../login",
-        ] {
-            assert_eq!(normalize(raw, &DEFAULT).unwrap(), "/login", "{raw}");
+        for raw in
+            ["/login", "/login/", "//login", "/%6cogin", "/%6Cogin", "/login;a=1", "/login;a=1/;b", "/login%20", "/login//"]
+        {
+            assert_eq!(normalize(raw, &DEFAULT).unwrap().normal, "/login", "{raw}");
         }
         for (raw, expected) in [
             ("/", "/"),
             ("//", "/"),
-            ("/..", "/"),
             ("/a.b/c..", "/a.b/c.."),
             ("/%25", "/%"),
             ("/%256cogin", "/%6cogin"),
@@ -199,7 +229,22 @@ mod tests {
             ("/a/...", "/a/..."),
             ("/a%3Bb", "/a;b"),
         ] {
-            assert_eq!(normalize(raw, &DEFAULT).unwrap(), expected, "{raw}");
+            assert_eq!(normalize(raw, &DEFAULT).unwrap().normal, expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_not_forwarded_and_everything_else_is_untouched() {
+        for (raw, written) in [
+            ("/admin/../public", "/public"),
+            ("/a/./b", "/a/b"),
+            ("/a/b/..", "/a/"),
+            ("/a/.", "/a/"),
+            ("/..", "/"),
+            ("/x/%2e%2E/a%20b;v=1//c/", "/a%20b;v=1//c/"),
+            ("/a%41;x//b/", "/a%41;x//b/"),
+        ] {
+            assert_eq!(normalize(raw, &DEFAULT).unwrap().written, written, "{raw}");
         }
     }
 
@@ -210,6 +255,10 @@ mod tests {
             ("a", PathFault::RawBytes),
             ("/a\\b", PathFault::RawBytes),
             ("/é", PathFault::RawBytes),
+            ("/..;a/b", PathFault::DotSegment),
+            ("/..%20/b", PathFault::DotSegment),
+            ("/.;/b", PathFault::DotSegment),
+            ("/a//../b", PathFault::DotSegment),
             ("/%", PathFault::Encoding),
             ("/%2", PathFault::Encoding),
             ("/%zz", PathFault::Encoding),
@@ -226,13 +275,17 @@ mod tests {
     #[test]
     fn the_options_do_what_they_say() {
         let rules = PathRules { distinct_trailing_slash: true, allow_encoded_slash: true };
-        assert_eq!(normalize("/a/", &rules).unwrap(), "/a/");
-        assert_eq!(normalize("/a", &rules).unwrap(), "/a");
-        assert_eq!(normalize("/a%2Fb", &rules).unwrap(), "/a/b");
+        assert_eq!(normalize("/a/", &rules).unwrap().normal, "/a/");
+        assert_eq!(normalize("/a", &rules).unwrap().normal, "/a");
+        assert_eq!(normalize("/a%2Fb%5cc", &rules).unwrap().normal, "/a/b/c");
+        assert_eq!(normalize("/a%2F..%2Fb", &rules), Err(PathFault::DotSegment));
     }
 
     #[test]
     fn a_plain_path_is_not_copied() {
-        assert!(matches!(normalize("/v1/items/42.json", &DEFAULT), Ok(Cow::Borrowed(_))));
+        assert!(matches!(
+            normalize("/v1/items/42.json", &DEFAULT),
+            Ok(Paths { normal: Cow::Borrowed(_), written: Cow::Borrowed(_) })
+        ));
     }
 }

@@ -35,7 +35,9 @@ pub(super) struct Closing {
 
 impl Closing {
     pub(super) fn ask(&self) {
-        self.asked.set(true);
+        if self.asked.replace(true) {
+            return;
+        }
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
@@ -61,21 +63,26 @@ pub(super) async fn serve(
     // Responses are written whole; waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     let Some((protocol, prefix)) = sniff(&mut stream, &listener, &closing).await else { return };
-    let conn = Rc::new(ConnInfo::new(peer, Arc::clone(&listener.name), "http"));
-    let io = TokioIo::new(ClientIo::new(stream, prefix.freeze(), protocol, Rc::clone(&conn), &listener));
-    let settings = Arc::clone(&listener);
+    let conn = Rc::new(ConnInfo::new(peer, "http"));
+    let io = TokioIo::new(ClientIo::new(stream, prefix, protocol, Rc::clone(&conn), &listener));
+    let (settings, idle) = (Rc::new(Arc::clone(&listener)), Rc::clone(&conn));
     let service = service_fn(move |request: Request<Incoming>| {
         // Begun here and not in the future: hyper reads on before it polls that for the first time.
         let in_flight = InFlight::begin(&conn, following(request.body()));
-        let (gateway, listener) = (Rc::clone(&gateway), Arc::clone(&settings));
+        let (gateway, listener) = (Rc::clone(&gateway), Rc::clone(&settings));
         // Boxed, because hyper moves the future it gets, and this one is a few kilobytes.
         Box::pin(async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, in_flight, request).await) })
     });
     match protocol {
         Protocol::Http1 => {
             let mut connection = http1().serve_connection(io, service);
-            let ended = drive(Pin::new(&mut connection), &closing, |connection| connection.graceful_shutdown()).await;
-            if ended.is_ok() {
+            let ended = drive(Pin::new(&mut connection), &closing, |connection| {
+                idle.hurry();
+                connection.graceful_shutdown();
+            })
+            .await;
+            // After a parse error hyper has answered 400, 414 or 431, which the client shall be able to read.
+            if ended.as_ref().map_or_else(hyper::Error::is_parse, |()| true) {
                 let io = connection.into_parts().io.into_inner();
                 if !io.ended {
                     linger(io.into_stream()).await;
@@ -83,8 +90,16 @@ pub(super) async fn serve(
             }
         }
         Protocol::Http2 => {
-            let connection = pin!(http2(listener.write_idle_timeout).serve_connection(io, service));
-            let _ = drive(connection, &closing, |connection| connection.graceful_shutdown()).await;
+            let mut connection = pin!(http2(listener.write_idle_timeout).serve_connection(io, service));
+            let served = drive(connection.as_mut(), &closing, |connection| {
+                idle.hurry();
+                connection.graceful_shutdown();
+            });
+            if until_idle(served, &idle.progress.deadline).await.is_none() {
+                // A GOAWAY first, so that a client with a request on its way knows that it may send it elsewhere.
+                connection.as_mut().graceful_shutdown();
+                let _ = Deadline::new().bound(GOODBYE, connection).await;
+            }
         }
     }
 }
@@ -111,6 +126,7 @@ fn http2(patience: Duration) -> http2::Builder<LocalExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_LIST)
+        .max_send_buf_size(MAX_SEND_BUFFER)
         .max_pending_accept_reset_streams(20)
         .max_local_error_reset_streams(1024)
         .keep_alive_interval(PING_EVERY)
@@ -129,6 +145,16 @@ where
             end(connection.as_mut());
         }
         connection.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// `None` once the connection has been idle too long: its deadline runs only while no request is in flight.
+async fn until_idle<F: Future>(served: F, deadline: &Deadline) -> Option<F::Output> {
+    let mut served = pin!(served);
+    std::future::poll_fn(|cx| match served.as_mut().poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending => deadline.poll_due(cx).map(|()| None),
     })
     .await
 }
@@ -203,7 +229,11 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MAX_HEAD: usize = 128 << 10;
 const MAX_STREAMS: u32 = 256;
 const MAX_HEADER_LIST: u32 = 32 << 10;
+/// What a stream may hold for a client that reads slowly.
+const MAX_SEND_BUFFER: usize = 64 << 10;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a client has to close after a GOAWAY.
+const GOODBYE: Duration = Duration::from_secs(2);
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;

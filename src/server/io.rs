@@ -9,13 +9,13 @@
 //! the request before it, and to see a fragment in a request target, which the parser drops without a word.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::clock::deadline::Deadline;
@@ -33,9 +33,11 @@ pub(super) struct ClientIo {
     write_deadline: Deadline,
     write_waits: bool,
     head: HeadScan,
+    /// Whether a chunked body has come.
+    had_chunks: bool,
     joined: Vec<u8>,
     /// Read from the socket, not yet given to hyper.
-    held: Bytes,
+    held: BytesMut,
     /// The client has closed its side.
     pub(super) ended: bool,
 }
@@ -49,7 +51,7 @@ pub(super) enum Protocol {
 
 impl ClientIo {
     /// `prefix` has been read already, while finding out the protocol.
-    pub(super) fn new(stream: TcpStream, prefix: Bytes, protocol: Protocol, conn: Rc<ConnInfo>, listener: &Listener) -> Self {
+    pub(super) fn new(stream: TcpStream, prefix: BytesMut, protocol: Protocol, conn: Rc<ConnInfo>, listener: &Listener) -> Self {
         conn.progress.keep_alive.set(listener.keep_alive_timeout);
         conn.progress.deadline.arm(listener.header_timeout);
         Self {
@@ -61,6 +63,7 @@ impl ClientIo {
             write_deadline: Deadline::new(),
             write_waits: false,
             head: HeadScan::default(),
+            had_chunks: false,
             joined: Vec::new(),
             held: prefix,
             ended: false,
@@ -85,6 +88,8 @@ impl ClientIo {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            // An HTTP/2 connection says goodbye first; see `connection`.
+            Poll::Pending if self.protocol == Protocol::Http2 => Poll::Pending,
             Poll::Pending => self.conn.progress.deadline.poll_due(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
         }
     }
@@ -96,7 +101,7 @@ impl ClientIo {
             let mut held = BytesMut::with_capacity(rest.len() + self.held.len());
             held.extend_from_slice(rest);
             held.extend_from_slice(&self.held);
-            self.held = held.freeze();
+            self.held = held;
             buffer.set_filled(before + keep);
         }
     }
@@ -110,15 +115,27 @@ impl ClientIo {
             return Poll::Ready(Ok(()));
         }
         let progress = &self.conn.progress;
-        if self.head.is_new() {
-            progress.fragment_seen.set(false);
+        if !std::mem::replace(&mut self.head.started, true) {
             progress.deadline.arm(self.header_timeout);
         }
         let end = self.head.scan(read);
-        progress.fragment_seen.set(self.head.fragment);
+        progress.fragment_seen.set(self.head.fragment && !self.had_chunks);
         if let Some(end) = end {
             self.head = HeadScan::default();
             self.hold_back(buffer, before, end);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Chunks came before: where they end and the next head begins, only the parser knows. So nothing is held back, and this connection's
+    /// heads are no longer looked at for fragments, which could be anything; the parser drops them, and what is routed is what is
+    /// forwarded.
+    fn poll_unseen_head(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.had_chunks = true;
+        let before = buffer.filled().len();
+        ready!(self.poll_source(cx, buffer))?;
+        if buffer.filled().len() > before && !std::mem::replace(&mut self.head.started, true) {
+            self.conn.progress.deadline.arm(self.header_timeout);
         }
         Poll::Ready(Ok(()))
     }
@@ -144,14 +161,12 @@ impl ClientIo {
             *self.conn.progress.held.borrow_mut() = Some(cx.waker().clone());
         }
         while self.held.len() < MAX_HELD {
-            let mut bytes = [0; 128];
-            let mut buffer = ReadBuf::new(&mut bytes);
-            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
-            if buffer.filled().is_empty() {
+            self.held.reserve(HELD_ROOM);
+            // The future has no state of its own, so a new one per poll is the same one.
+            if ready!(pin!(self.stream.read_buf(&mut self.held)).poll(cx))? == 0 {
                 self.ended = true;
                 return Poll::Ready(Ok(()));
             }
-            self.held = [&self.held, buffer.filled()].concat().into();
             *self.conn.progress.held.borrow_mut() = Some(cx.waker().clone());
         }
         Poll::Pending
@@ -180,6 +195,8 @@ impl ClientIo {
 /// Follows the lines of a head as they arrive.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct HeadScan {
+    /// Whether a byte has come, be it of an empty line in front.
+    started: bool,
     /// Bytes of the line so far, line ends not counted.
     line: usize,
     /// Whether the request line is complete.
@@ -189,10 +206,6 @@ struct HeadScan {
 }
 
 impl HeadScan {
-    fn is_new(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Takes in what has arrived; where the head ends in it, if it does.
     fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut from = 0;
@@ -225,12 +238,15 @@ impl AsyncRead for ClientIo {
         let this = self.get_mut();
         let progress = &this.conn.progress;
         match (this.protocol, progress.body.get(), progress.in_flight.get()) {
-            (Protocol::Http2, ..) | (_, BodyLeft::Unknown, 1..) => this.poll_source(cx, buffer),
+            (Protocol::Http2, ..) => this.poll_source(cx, buffer),
+            (_, BodyLeft::Unknown, 1..) => {
+                this.head = HeadScan::default();
+                this.poll_source(cx, buffer)
+            }
             (_, BodyLeft::Bytes(left), _) => this.poll_body(cx, buffer, left),
             (_, BodyLeft::Nothing, 0) => this.poll_head(cx, buffer),
             (_, BodyLeft::Nothing, _) => this.poll_presence(cx),
-            // Chunks: where they end and a head begins, only the parser knows. The idle deadline runs from the response on.
-            (_, BodyLeft::Unknown, 0) => this.poll_source(cx, buffer),
+            (_, BodyLeft::Unknown, 0) => this.poll_unseen_head(cx, buffer),
         }
     }
 }
@@ -277,6 +293,7 @@ impl AsyncWrite for ClientIo {
 const COALESCE: usize = 4 << 10;
 /// A client may be this far ahead; then it waits, by TCP's own means.
 const MAX_HELD: usize = 16 << 10;
+const HELD_ROOM: usize = 512;
 
 #[cfg(test)]
 mod tests {

@@ -68,12 +68,18 @@ impl Server {
         let loads = Loads::new(parts.len());
         let (seats, senders): (Vec<_>, Vec<_>) = (0..parts.len()).map(|index| Seat::new(index, &loads)).unzip();
         let mut workers = Vec::new();
+        let (begun, begins) = std::sync::mpsc::channel();
         for ((seat, parts), commands) in seats.into_iter().zip(parts).zip(&senders) {
             let peers = senders.clone();
             let name = format!("worker-{}", workers.len());
-            let thread = std::thread::Builder::new().name(name).spawn(move || worker::run(seat, peers, parts))?;
+            let thread = std::thread::Builder::new().name(name).spawn({
+                let begun = begun.clone();
+                move || worker::run(seat, peers, parts, &begun)
+            })?;
             workers.push(Worker { commands: commands.clone(), thread });
         }
+        drop(begun);
+        begins.iter().take(workers.len()).collect::<std_io::Result<()>>()?;
         Ok(Self { workers, open: HashMap::new(), registry })
     }
 

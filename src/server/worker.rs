@@ -2,13 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::{error, warn};
 
@@ -61,12 +64,18 @@ impl Seat {
     }
 }
 
-/// The thread's body; returns when it has drained.
-pub(super) fn run(seat: Seat, peers: Vec<UnboundedSender<Command>>, parts: GatewayParts) {
+/// The thread's body; says whether it could begin, and returns when it has drained.
+pub(super) fn run(seat: Seat, peers: Vec<UnboundedSender<Command>>, parts: GatewayParts, begun: &Sender<io::Result<()>>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(tokio::runtime::LocalOptions::default());
     match runtime {
-        Ok(runtime) => runtime.block_on(work(seat, peers, parts)),
-        Err(error) => error!(%error, "worker cannot start its runtime"),
+        Ok(runtime) => {
+            // Nobody waits any more once all have begun.
+            let _ = begun.send(Ok(()));
+            runtime.block_on(work(seat, peers, parts));
+        }
+        Err(error) => {
+            let _ = begun.send(Err(error));
+        }
     }
 }
 
@@ -196,9 +205,11 @@ impl Worker {
         }
         let peer_worker = self.peers.get(place.worker());
         let Ok(stream) = stream.into_std() else { return };
-        if let Some(commands) = peer_worker {
-            // If that worker is gone we are all draining, and so is this connection.
-            let _ = commands.send(Command::Serve(Box::new(Accepted { stream, peer, listener, place, counted })));
+        let accepted = Box::new(Accepted { stream, peer, listener, place, counted });
+        let sent = peer_worker.map(|commands| commands.send(Command::Serve(accepted)));
+        // A worker that is gone serves nobody; better here than not at all.
+        if let Some(Err(SendError(Command::Serve(accepted)))) = sent {
+            self.serve(*accepted);
         }
     }
 

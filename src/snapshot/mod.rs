@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -176,6 +176,7 @@ pub struct Process {
 pub struct Current {
     snapshot: ArcSwap<Snapshot>,
     generation: AtomicU64,
+    stopping: AtomicBool,
 }
 
 impl Current {
@@ -183,7 +184,18 @@ impl Current {
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
         let generation = AtomicU64::new(snapshot.generation);
-        Self { snapshot: ArcSwap::from_pointee(snapshot), generation }
+        Self { snapshot: ArcSwap::from_pointee(snapshot), generation, stopping: AtomicBool::new(false) }
+    }
+
+    /// Says that the process is about to end: from now on responses tell their clients not to come back on this connection.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the process is about to end.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// The number of the generation in force.

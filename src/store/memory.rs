@@ -160,7 +160,7 @@ impl MemoryStore {
                 self.rewrite(key, charge, now);
                 continue;
             }
-            let step = quota.decide(0, phase, now, charge.cost);
+            let step = quota.decide(self.inherited(charge, key, now), phase, now, charge.cost);
             if step.state == 0 {
                 // Nothing to remember, so nothing to insert: refused costs and peeks don't cost memory.
                 return step.outcome;
@@ -199,16 +199,34 @@ impl MemoryStore {
         to.with_used(used, key.phase(), now)
     }
 
+    /// What a new counter starts from: nothing, or what its overflow counter says if there ever was one. The key may have been
+    /// counted there; if it was not, it is treated more strictly than it deserves, for as long as that counter drains.
+    fn inherited(&self, charge: &Charge<'_>, key: Key, now: Nanos) -> u64 {
+        if key != charge.key || self.overflows.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let shared = overflow_key(charge);
+        let quota = &charge.quota.quota;
+        let used =
+            self.counters.get(&shared).map(|counter| quota.used(counter.state.load(Ordering::Relaxed), shared.phase(), now));
+        used.map_or(0, |used| quota.with_used(used, key.phase(), now))
+    }
+
     /// Where a key's counter is: its own place, or an overflow counter while the store is full and it has none.
     fn home_of(&self, charge: &Charge<'_>) -> Key {
         if self.keys.load(Ordering::Relaxed) < self.max_keys.load(Ordering::Relaxed) || self.counters.contains_key(&charge.key) {
             return charge.key;
         }
-        let [hash, _] = charge.key.0;
-        let bucket = hash % OVERFLOW_COUNTERS;
-        // Spread over the shards, and apart from every digest but by chance in 2^128.
-        Key([bucket.wrapping_mul(0x9e37_79b9_7f4a_7c15), u64::from(charge.quota.id.0)])
+        overflow_key(charge)
     }
+}
+
+/// The counter that a key shares while the store is full. One set per quota, so its state is always of the charge's own quota.
+fn overflow_key(charge: &Charge<'_>) -> Key {
+    let [hash, _] = charge.key.0;
+    let bucket = hash % OVERFLOW_COUNTERS;
+    // Spread over the shards, and apart from every digest but by chance in 2^128.
+    Key([bucket.wrapping_mul(0x9e37_79b9_7f4a_7c15), u64::from(charge.quota.id.0)])
 }
 
 /// Compare-and-swap until it holds; the closure may run more than once.
@@ -278,7 +296,7 @@ mod tests {
     }
 
     fn charge<'q>(key: Key, quota: &'q Interned, cost: u64) -> Charge<'q> {
-        Charge { key, quota, cost, limit: 0, window: 0 }
+        Charge { key, quota, cost, limit: 0 }
     }
 
     #[test]
@@ -365,6 +383,18 @@ mod tests {
         assert!(!f.store.charge(&[charge(blocked, &quota, 1)], 0).conforms);
         f.store.sweep(7200 * SECOND);
         assert_eq!(f.store.occupancy().keys, 0);
+    }
+
+    #[test]
+    fn usage_in_an_overflow_counter_is_not_forgotten_when_there_is_room_again() {
+        let f = fixture(1);
+        let (long, short) = (f.quota(2, 3600, Algorithm::Gcra), f.quota(1, 1, Algorithm::Gcra));
+        assert!(f.store.charge(&[charge(f.key("fills"), &short, 1)], 0).conforms);
+        let late = [charge(f.key("late"), &long, 1)];
+        assert_eq!((0..5).filter(|_| f.store.charge(&late, 0).conforms).count(), 2);
+        f.store.sweep(2 * SECOND);
+        f.store.set_max_keys(10);
+        assert!(!f.store.charge(&late, 2 * SECOND).conforms);
     }
 
     #[test]

@@ -52,7 +52,7 @@ families! {
     RELOADS = Counter "tollgate_config_reloads_total" "Reloads of the configuration, by result.";
     GENERATION = Gauge "tollgate_config_generation" "The number of the configuration in force.";
     RELOAD_OK = Gauge "tollgate_config_last_reload_successful" "1 if the file as it is now is in force, 0 if it was refused.";
-    LOG_DROPPED = Counter "tollgate_access_log_dropped_total" "Access log lines dropped because the writer could not keep up.";
+    LOG_DROPPED = Counter "tollgate_access_log_dropped_total" "Access log lines dropped because they could not be written, or not fast enough.";
     BUILD = Gauge "tollgate_build_info" "1, labelled with the version.";
 }
 

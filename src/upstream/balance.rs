@@ -1,5 +1,5 @@
 //! Which endpoint: the less busy of two picked at random by weight (Mitzenmacher, "The power of two choices", 2001). With one
-//! endpoint there is nothing to choose and nothing is counted.
+//! endpoint there is nothing to choose.
 
 use std::cell::Cell;
 use std::collections::hash_map::RandomState;

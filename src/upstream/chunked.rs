@@ -1,4 +1,4 @@
-//! The chunked transfer coding (RFC 9112 §7.1), strictly: CRLF and nothing else, sizes that fit, extensions that end.
+//! The chunked transfer coding (RFC 9112 §7.1), strictly: chunks end in CRLF and nothing else, sizes fit, extensions end.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -124,12 +124,12 @@ pub(super) fn encode(data: Bytes) -> [Bytes; 3] {
 }
 
 /// The last chunk and the trailers.
-pub(super) fn encode_end(trailers: &HeaderMap) -> Bytes {
+pub(super) fn encode_end(trailers: &HeaderMap, allowed: impl Fn(&HeaderName) -> bool) -> Bytes {
     if trailers.is_empty() {
         return Bytes::from_static(b"0\r\n\r\n");
     }
     let mut end = BytesMut::from(&b"0\r\n"[..]);
-    for (name, value) in trailers.iter().filter(|(name, _)| may_be_trailer(name)) {
+    for (name, value) in trailers.iter().filter(|(name, _)| may_be_trailer(name) && allowed(name)) {
         end.put_slice(name.as_str().as_bytes());
         end.put_slice(b": ");
         end.put_slice(value.as_bytes());
@@ -244,7 +244,7 @@ mod tests {
         for piece in ["hello", "", " world"] {
             text.extend(encode(Bytes::from_static(piece.as_bytes())).concat());
         }
-        text.extend_from_slice(&encode_end(&trailers));
+        text.extend_from_slice(&encode_end(&trailers, |_| true));
         let (body, trailers, _) = decode(std::str::from_utf8(&text).unwrap(), 7).unwrap();
         assert_eq!((body.as_str(), trailers.unwrap().len()), ("hello world", 1));
     }

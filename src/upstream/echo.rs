@@ -3,17 +3,17 @@
 
 use std::pin::pin;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body;
 
 use super::http1::{ClientBody, ExchangeError};
 use super::{Received, Response};
 use crate::headers::EndToEndHead;
 
-/// Reads the whole body, shows the first [`SHOWN`] bytes of it behind the head.
-pub(super) async fn answer(head: &EndToEndHead, body: Option<ClientBody>) -> Result<Response, ExchangeError> {
+/// Reads the whole body, shows the first [`SHOWN`] bytes of head and body.
+pub(super) async fn answer(method: &Method, head: &EndToEndHead, body: Option<ClientBody>) -> Result<Response, ExchangeError> {
     let mut shown = BytesMut::from(&*head.bytes());
     if let Some(body) = body {
         let mut body = pin!(body);
@@ -29,7 +29,8 @@ pub(super) async fn answer(head: &EndToEndHead, body: Option<ClientBody>) -> Res
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(shown.len()));
-    Ok(Response { status: StatusCode::OK, headers, body: Received::Whole(shown.freeze()) })
+    let body = if method == Method::HEAD { Bytes::new() } else { shown.freeze() };
+    Ok(Response { status: StatusCode::OK, headers, body: Received::Whole(body) })
 }
 
 const SHOWN: usize = 64 << 10;

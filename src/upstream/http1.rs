@@ -11,11 +11,12 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -66,7 +67,7 @@ pub(super) struct Exchange {
     upload: Upload,
     waits_for_client: bool,
     patience: Duration,
-    total: Option<Deadline>,
+    total: Option<Rc<Deadline>>,
 }
 
 /// What is still to be sent.
@@ -75,6 +76,10 @@ struct Upload {
     /// Sent in this order, each part possibly empty: head or chunk size, data, end of chunk.
     pending: [Bytes; 3],
     source: Source,
+    /// Whether upstream has taken something since this was last looked at.
+    sent: bool,
+    /// Which trailers may follow.
+    head: EndToEndHead,
 }
 
 #[derive(Debug)]
@@ -113,7 +118,7 @@ impl Exchange {
         framing: Framing,
         body: Option<ClientBody>,
         patience: Duration,
-        total: Option<Duration>,
+        total: Option<Rc<Deadline>>,
     ) -> Self {
         let source = match (framing, body) {
             (Framing::Length(length), Some(body)) if length > 0 => Source::Length(body, length),
@@ -121,13 +126,14 @@ impl Exchange {
             _ => Source::Done,
         };
         let pending = [head.bytes(), Bytes::new(), Bytes::new()];
-        let total = total.map(|total| {
-            let deadline = Deadline::new();
-            deadline.arm(total);
-            deadline
-        });
         connection.deadline.arm(patience);
-        Self { connection, upload: Upload { pending, source }, waits_for_client: false, patience, total }
+        Self {
+            connection,
+            upload: Upload { pending, source, sent: false, head: head.clone() },
+            waits_for_client: false,
+            patience,
+            total,
+        }
     }
 
     /// Sends the request and waits for the final response's head.
@@ -197,13 +203,17 @@ impl Exchange {
             match self.upload.poll_send(&mut self.connection.stream, cx) {
                 Poll::Pending => {
                     self.waits_for_client = false;
-                    self.connection.deadline.arm_if_idle(self.patience);
+                    if std::mem::take(&mut self.upload.sent) {
+                        self.connection.deadline.arm(self.patience);
+                    } else {
+                        self.connection.deadline.arm_if_idle(self.patience);
+                    }
                     return Ok(());
                 }
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => {
                     // It may have answered before it stopped reading (413, say): what comes decides, not this error.
-                    self.upload = Upload { pending: Default::default(), source: Source::Broken };
+                    self.upload.give_up();
                     return Ok(());
                 }
             }
@@ -226,7 +236,7 @@ impl Exchange {
 
     /// Whether the client's body is still on its way.
     pub(super) fn is_uploading(&self) -> bool {
-        matches!(self.upload.source, Source::Length(..) | Source::Chunked(_))
+        !matches!(self.upload.source, Source::Broken) && !self.upload_done()
     }
 
     fn upload_done(&self) -> bool {
@@ -235,6 +245,12 @@ impl Exchange {
 }
 
 impl Upload {
+    /// Sends nothing more.
+    fn give_up(&mut self) {
+        self.pending = Default::default();
+        self.source = Source::Broken;
+    }
+
     /// Sends what is pending; ready when nothing is.
     fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
@@ -250,6 +266,7 @@ impl Upload {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.sent = true;
             let mut left = written;
             for part in &mut self.pending {
                 let taken = left.min(part.len());
@@ -282,11 +299,12 @@ impl Upload {
             (Some(Ok(data)), None) => self.pending = chunked::encode(data),
             (Some(Err(frame)), None) => {
                 let trailers = frame.into_trailers().unwrap_or_default();
-                self.pending = [chunked::encode_end(&trailers), Bytes::new(), Bytes::new()];
+                let allowed = |name: &HeaderName| self.head.allows_trailer(name);
+                self.pending = [chunked::encode_end(&trailers, allowed), Bytes::new(), Bytes::new()];
                 self.source = Source::Done;
             }
             (None, None) => {
-                self.pending = [chunked::encode_end(&HeaderMap::new()), Bytes::new(), Bytes::new()];
+                self.pending = [chunked::encode_end(&HeaderMap::new(), |_| true), Bytes::new(), Bytes::new()];
                 self.source = Source::Done;
             }
         }
@@ -329,6 +347,15 @@ impl Download {
         Self { rest, state }
     }
 
+    /// Refuses a response whose body is broken as far as it has been read: while nothing is sent, the client can still get a 502.
+    pub(super) fn check(&self) -> Result<(), ExchangeError> {
+        if let State::Chunked(_) = self.state {
+            let (mut decoder, mut rest) = (Decoder::default(), self.rest.clone());
+            while let chunked::Step::Data(_) = decoder.decode(&mut rest).map_err(ExchangeError::Invalid)? {}
+        }
+        Ok(())
+    }
+
     /// The whole body, if it has already been read: the common case of a small response.
     pub(super) fn take_whole(&mut self) -> Option<Bytes> {
         match self.state {
@@ -363,10 +390,8 @@ impl Download {
         if exchange.total.as_ref().is_some_and(|total| total.poll_due(cx).is_ready()) {
             return Poll::Ready(Err(ExchangeError::Timeout));
         }
-        // The client's body may fail now without harm to the response that is under way.
-        if exchange.poll_upload(cx).is_err() {
-            exchange.upload = Upload { pending: Default::default(), source: Source::Broken };
-        }
+        // A client whose body fails now has left, or sends what can't be read: there is nobody to answer any more.
+        exchange.poll_upload(cx)?;
         loop {
             if let Some(piece) = self.take_piece()? {
                 return Poll::Ready(Ok(piece));
@@ -448,7 +473,7 @@ fn parse(raw: &Bytes, method: &Method) -> Result<Option<(ResponseHead, usize)>, 
     match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, raw, &mut fields) {
         Ok(httparse::Status::Complete(length)) => {
             let head = ResponseHead::new(&parsed, raw, method);
-            Ok(Some((head.map_err(|_| ExchangeError::Invalid("its head must not be forwarded"))?, length)))
+            Ok(Some((head.map_err(|fault| ExchangeError::Invalid(fault.words()))?, length)))
         }
         Ok(httparse::Status::Partial) => Ok(None),
         Err(httparse::Error::TooManyHeaders) => Err(ExchangeError::Invalid("its head has too many fields")),

@@ -14,8 +14,10 @@ mod response_body;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +27,7 @@ use tokio::net::TcpStream;
 
 use crate::admission::Permit;
 use crate::body::RequestBodyError;
+use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndHead, Framing};
 use crate::policy::UpstreamId;
 use crate::snapshot::{Snapshot, UpstreamKind};
@@ -160,7 +163,7 @@ impl Client {
         let cluster = self.clusters.borrow().get(usize::from(request.upstream.0)).map(Rc::clone);
         let Some(cluster) = cluster else { return Err(UpstreamError::Saturated) };
         let result = if cluster.is_echo() {
-            echo::answer(request.head, request.body).await.map_err(UpstreamError::from)
+            echo::answer(request.method, request.head, request.body).await.map_err(UpstreamError::from)
         } else {
             self.attempt(&cluster, request).await
         };
@@ -172,17 +175,23 @@ impl Client {
 
     async fn attempt(&self, cluster: &Rc<Cluster>, mut request: Request<'_>) -> Result<Response, UpstreamError> {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
+        let total = request.total_timeout.map(|total| {
+            let deadline = Rc::new(Deadline::new());
+            deadline.arm(total);
+            deadline
+        });
         let mut fresh = false;
         loop {
-            let leased = self.lease(cluster, fresh).await?;
+            let leased = in_time(total.as_deref(), self.lease(cluster, fresh)).await?;
             let reused = leased.connection_reused();
             let (connection, lease) = leased.into_parts();
             let body = request.body.take();
             let replayable = body.is_none() && request.method.is_idempotent();
-            let mut exchange = Exchange::new(connection, request.head, request.framing, body, patience, request.total_timeout);
+            let mut exchange = Exchange::new(connection, request.head, request.framing, body, patience, total.clone());
             match exchange.head(request.method).await {
                 Ok((head, rest)) => {
                     let mut download = Download::new(head.framing, rest);
+                    download.check()?;
                     // Small responses are complete already; then the connection goes back at once. While the client is
                     // still uploading, streaming goes on so that the upload can.
                     let whole = if exchange.is_uploading() { None } else { download.take_whole() };
@@ -219,13 +228,14 @@ impl Client {
             if !fresh && let Some(leased) = endpoint.pool.take(cluster) {
                 return Ok(leased);
             }
-            let counted = cluster.budget.count();
+            // Counted before it connects: connects under way are load too.
+            let lease = endpoint.lease(cluster);
             let connect = TcpStream::connect(&*endpoint.pool.authority);
             match tokio::time::timeout(cluster.connect_timeout, connect).await {
                 Ok(Ok(stream)) => {
                     // Heads and bodies are written whole; waiting to fill segments only adds latency.
                     let _ = stream.set_nodelay(true);
-                    return Ok(Leased::new(Connection::new(stream), endpoint, cluster, counted));
+                    return Ok(Leased::new(Connection::new(stream), lease));
                 }
                 Ok(Err(error)) => last = UpstreamError::Connect(error),
                 Err(_) => last = UpstreamError::ConnectTimeout,
@@ -238,6 +248,19 @@ impl Client {
         }
         Err(last)
     }
+}
+
+/// Connecting counts against the time of the whole exchange.
+async fn in_time(
+    total: Option<&Deadline>,
+    lease: impl Future<Output = Result<Leased, UpstreamError>>,
+) -> Result<Leased, UpstreamError> {
+    let mut lease = pin!(lease);
+    std::future::poll_fn(|cx| match (lease.as_mut().poll(cx), total) {
+        (Poll::Pending, Some(total)) => total.poll_due(cx).map(|()| Err(UpstreamError::ConnectTimeout)),
+        (polled, _) => polled,
+    })
+    .await
 }
 
 /// Failures of an upstream, by kind.

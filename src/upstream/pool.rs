@@ -64,7 +64,7 @@ pub(super) struct Cluster {
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     idle_timeout: Duration,
-    pub(super) budget: Budget,
+    budget: Budget,
     pub(super) errors: ErrorCounters,
     pub(super) retries: Counter,
 }
@@ -74,6 +74,13 @@ pub(super) struct Cluster {
 pub(super) struct WeightedEndpoint {
     pub(super) pool: Rc<EndpointPool>,
     pub(super) weight: u32,
+}
+
+impl WeightedEndpoint {
+    /// For a connection that is about to be made.
+    pub(super) fn lease(&self, cluster: &Rc<Cluster>) -> Lease {
+        Lease::new(&self.pool, cluster, cluster.budget.count())
+    }
 }
 
 impl Cluster {
@@ -93,8 +100,7 @@ impl Cluster {
 
     pub(super) fn sweep(&self, elapsed: Duration) {
         for endpoint in &self.endpoints {
-            let limit = if self.budget.exceeded() { Duration::ZERO } else { self.idle_timeout };
-            endpoint.pool.sweep(elapsed, limit);
+            endpoint.pool.sweep(elapsed, self.idle_timeout, &self.budget);
         }
     }
 
@@ -116,7 +122,7 @@ pub(super) struct Budget {
 pub(super) struct Counted(Arc<AtomicU32>);
 
 impl Budget {
-    pub(super) fn count(&self) -> Counted {
+    fn count(&self) -> Counted {
         self.open.fetch_add(1, Ordering::Relaxed);
         Counted(Arc::clone(&self.open))
     }
@@ -169,11 +175,11 @@ impl EndpointPool {
         }
     }
 
-    /// Ages idle connections by `elapsed` and closes those past `limit`.
-    fn sweep(&self, elapsed: Duration, limit: Duration) {
+    /// Ages idle connections by `elapsed`; closes those past `limit`, and the longest unused while there are too many.
+    fn sweep(&self, elapsed: Duration, limit: Duration, budget: &Budget) {
         self.idle.borrow_mut().retain_mut(|idle| {
             idle.since += elapsed;
-            idle.since < limit && idle.connection.is_quiet()
+            idle.since < limit && !budget.exceeded() && idle.connection.is_quiet()
         });
     }
 
@@ -205,8 +211,8 @@ pub(super) struct Lease {
 struct InUse(Rc<EndpointPool>);
 
 impl Leased {
-    pub(super) fn new(connection: Connection, endpoint: &WeightedEndpoint, cluster: &Rc<Cluster>, counted: Counted) -> Self {
-        Self { connection, lease: Lease::new(&endpoint.pool, cluster, counted) }
+    pub(super) fn new(connection: Connection, lease: Lease) -> Self {
+        Self { connection, lease }
     }
 
     pub(super) fn connection_reused(&self) -> bool {

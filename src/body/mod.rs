@@ -4,7 +4,8 @@
 //! the gateway's own and upstream's; dropping it, at its end or before, drops the guard that travels with it, which is how
 //! a concurrency slot is held to the last byte. This module knows neither clients nor upstreams: the source is a parameter.
 
-use std::cell::RefCell;
+mod patience;
+
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::clock::deadline::Deadline;
+pub use patience::Patience;
 
 /// Why a request body ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -125,42 +127,6 @@ impl<G: EndOfBody> EndOfBody for Box<G> {
     }
 }
 
-/// How long a response may wait for its client to take it, where one connection carries many responses.
-///
-/// An HTTP/2 client that grants no window keeps its response waiting without its body ever being asked for more, so the body can't
-/// notice. The task that sends the response can: it runs inside [`Patience::watch`], and every body made there tells it
-/// when the client's turn begins and ends.
-#[derive(Debug)]
-pub struct Patience {
-    deadline: Deadline,
-    limit: Duration,
-}
-
-thread_local! {
-    static CURRENT: RefCell<Option<Rc<Patience>>> = const { RefCell::new(None) };
-}
-
-impl Patience {
-    /// Runs a task that sends one response; ends it when the client has not taken a piece for `limit`.
-    pub async fn watch(limit: Duration, task: impl Future) {
-        let patience = Rc::new(Self { deadline: Deadline::new(), limit });
-        let mut task = std::pin::pin!(task);
-        std::future::poll_fn(|cx| {
-            CURRENT.set(Some(Rc::clone(&patience)));
-            let polled = task.as_mut().poll(cx).map(|_| ());
-            CURRENT.set(None);
-            if polled.is_ready() { polled } else { patience.deadline.poll_due(cx) }
-        })
-        .await;
-    }
-
-    fn current() -> Option<Rc<Self>> {
-        let current = CURRENT.with_borrow(Clone::clone);
-        // A response is about to be made: it is the client's turn until its body is asked for.
-        current.inspect(|patience| patience.deadline.arm(patience.limit))
-    }
-}
-
 /// A response's body: bytes at hand, or a stream `S`. Dropping it, which hyper does at its end or when the client has
 /// left, ends the guard `G`.
 #[derive(Debug)]
@@ -213,8 +179,8 @@ where
                 let polled = Pin::new(stream).poll_frame(cx);
                 if let Some(patience) = &this.patience {
                     match polled {
-                        Poll::Ready(_) => patience.deadline.arm(patience.limit),
-                        Poll::Pending => patience.deadline.disarm(),
+                        Poll::Ready(_) => patience.clients_turn(),
+                        Poll::Pending => patience.upstreams_turn(),
                     }
                 }
                 let frame = ready!(polled);
