@@ -111,10 +111,16 @@ fn report_identity(identity: &Identity<'_>, out: &mut String) {
         Part::Ip => "its address",
     };
     say!(out, "address   {} (counted as {})", identity.address, identity.network);
-    match (identity.client, identity.user) {
-        (Some((_, client)), _) => say!(out, "client    {} (by {known})", client.id),
-        (None, Some(user)) => say!(out, "client    user {user} (by {known})"),
-        (None, None) => say!(out, "client    {} (by {known})", identity.network),
+    let client = identity.client.map(|(_, client)| &*client.id);
+    let counted = match (identity.known_by, client, identity.user_client, identity.user) {
+        (Part::ApiKey, Some(client), ..) => client.to_owned(),
+        (Part::User, _, Some(client), _) => client.id.to_string(),
+        (Part::User, _, None, Some(user)) => format!("user {user}"),
+        _ => identity.network.to_string(),
+    };
+    say!(out, "client    {counted} (by {known})");
+    if let Some(client) = client.filter(|client| *client != counted) {
+        say!(out, "          with the tier and overrides of {client}");
     }
     say!(out, "tier      {}", identity.tier_name);
 }

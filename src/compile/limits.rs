@@ -91,10 +91,10 @@ impl Compiler<'_> {
             id: 0,
             name: limit.name.as_str().into(),
             key_start: ground.hasher.start(&limit.name),
-            constant_key: (is_global && !splits(&amount, &per))
+            constant_key: (is_global && !differs_at_all(&amount))
                 .then(|| constant_key(&ground.hasher, &limit.name, &per))
                 .flatten(),
-            splits: splits(&amount, &per),
+            differs: differing_tiers(&amount),
             missing: missing(limit.missing, &per),
             per,
             matcher,
@@ -294,14 +294,17 @@ fn missing(written: Option<config::Missing>, per: &[KeyPart]) -> Missing {
     }
 }
 
-/// Whether callers with the same parts can have different rates: rates differ, and no part says who the caller is.
-fn splits(amount: &Amount, per: &[KeyPart]) -> bool {
-    let Amount::Rate { by_tier, by_client } = amount else { return false };
+/// By tier, whether its rates differ from the first tier's.
+fn differing_tiers(amount: &Amount) -> Vec<bool> {
+    let Amount::Rate { by_tier, .. } = amount else { return Vec::new() };
     let ids = |windows: &Windows| windows.iter().map(|window| window.quota.id).collect::<Vec<_>>();
-    let tiers_differ = by_tier.windows(2).any(|pair| matches!(pair, [a, b] if ids(a) != ids(b)));
-    let says_who = per.iter().any(|part| matches!(part, KeyPart::Client | KeyPart::ApiKey | KeyPart::User));
-    let says_tier = per.contains(&KeyPart::Tier);
-    !says_who && (!by_client.is_empty() || (tiers_differ && !says_tier))
+    let first = by_tier.first().map(ids);
+    by_tier.iter().map(|windows| first.as_ref() != Some(&ids(windows))).collect()
+}
+
+fn differs_at_all(amount: &Amount) -> bool {
+    let overridden = matches!(amount, Amount::Rate { by_client, .. } if !by_client.is_empty());
+    overridden || differing_tiers(amount).contains(&true)
 }
 
 /// The narrowest part decides how many callers share a counter.

@@ -122,7 +122,7 @@ pub enum EncodedSlash {
     /// 400.
     #[default]
     Reject,
-    /// An ordinary character of the segment.
+    /// It separates segments like a plain one.
     Allow,
 }
 

@@ -297,7 +297,7 @@ pub enum PerWord {
     Global,
     /// The first known of key, user and address.
     Client,
-    /// The API key's client.
+    /// The API key.
     ApiKey,
     /// The user.
     User,

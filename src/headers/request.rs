@@ -145,13 +145,7 @@ impl Forwarding<'_> {
         }
         self.write_forwarded_for(head);
         self.write_or_keep(head, &X_FORWARDED_PROTO, |head| head.text(self.facts.conn.scheme));
-        self.write_or_keep(head, &X_FORWARDED_HOST, |head| {
-            let authority = &self.facts.authority;
-            head.text(if authority.host.is_empty() { self.default_host } else { &authority.host });
-            if let Some(port) = authority.port {
-                head.port(port);
-            }
-        });
+        self.write_forwarded_host(head);
         let hop = match self.facts.version {
             Version::HTTP_2 => "2 tollgate",
             Version::HTTP_10 => "1.0 tollgate",
@@ -175,6 +169,20 @@ impl Forwarding<'_> {
             head.text(&self.facts.conn.peer_text);
             head.text("\r\n");
         }
+    }
+
+    fn write_forwarded_host(&self, head: &mut Writer) {
+        if self.facts.authority.host.is_empty() {
+            // An HTTP/1.0 client that named no host: there is nothing to pass on.
+            return;
+        }
+        self.write_or_keep(head, &X_FORWARDED_HOST, |head| {
+            let authority = &self.facts.authority;
+            head.text(&authority.host);
+            if let Some(port) = authority.port {
+                head.port(port);
+            }
+        });
     }
 
     /// The field a trusted proxy sent, or our own.

@@ -48,8 +48,8 @@ pub struct Limit {
     pub key_start: KeyParts,
     /// The whole key, when no part depends on the request.
     pub constant_key: Option<Key>,
-    /// Whether callers who share all parts may still have different rates, and so need counters apart.
-    pub splits: bool,
+    /// By tier, whether its rates differ from the first tier's.
+    pub differs: Vec<bool>,
     /// What happens when a part is missing.
     pub missing: Missing,
     /// Which requests.
@@ -266,14 +266,22 @@ impl Limit {
                 }
             }
         }
-        if self.splits {
-            // Callers with different rates must not share a counter: it would drain at the rate of whoever asked last.
-            match (self.override_for(subject.identity), subject.identity.client) {
-                (Some(_), Some((_, client))) => key.push(kind::CLIENT, client.id.as_bytes()),
-                _ => key.push(kind::TIER, subject.identity.tier_name.as_bytes()),
-            }
-        }
+        self.set_apart(subject.identity, &mut key);
         Some(key.finish())
+    }
+
+    /// Callers with different rates must not share a counter: it would drain at the rate of whoever asked last. Whoever has the first tier's
+    /// rates has the plain counter, so that giving somebody else another rate changes no counter but theirs.
+    fn set_apart(&self, identity: &Identity<'_>, key: &mut KeyParts) {
+        let overridden = self.override_for(identity).and(identity.client);
+        let differs = self.differs.get(usize::from(identity.tier.0)).is_some_and(|differs| *differs);
+        if (overridden.is_none() && !differs) || self.per.iter().any(|part| part.fixes_rate(identity)) {
+            return;
+        }
+        match overridden {
+            Some((_, client)) => key.push(kind::CLIENT, client.id.as_bytes()),
+            None => key.push(kind::TIER, identity.tier_name.as_bytes()),
+        }
     }
 }
 
@@ -286,6 +294,21 @@ impl KeyPart {
             Self::Tenant => 1,
             Self::Route | Self::Endpoint => 2,
             Self::Tier => 3,
+        }
+    }
+
+    /// Whether everybody with the same value of this part has the same rates. A change of rate then goes on with the same counter.
+    fn fixes_rate(&self, identity: &Identity<'_>) -> bool {
+        match self {
+            Self::ApiKey => identity.key.is_some(),
+            // A user with a key has the rates of the key's client.
+            Self::User => identity.key.is_none(),
+            Self::Client => match identity.known_by {
+                Part::ApiKey => true,
+                Part::User => identity.key.is_none(),
+                Part::Ip => identity.client.is_none(),
+            },
+            _ => false,
         }
     }
 

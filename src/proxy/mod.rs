@@ -7,13 +7,13 @@ mod admit;
 mod error;
 mod forward;
 mod gateway;
+mod local;
 mod record;
 
 use std::rc::Rc;
 
-use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, MAX_FORWARDS};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, request::Parts};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request::Parts};
 use hyper::body::Incoming;
 
 use crate::body::Body;
@@ -21,7 +21,7 @@ use crate::headers::looped;
 use crate::identity::identify;
 use crate::policy::{Action, Plan, plan};
 use crate::request::{ConnInfo, Facts, InFlight};
-use crate::respond::{ALLOWED_METHODS, Answer};
+use crate::respond::Answer;
 use crate::snapshot::{Listener, Snapshot};
 use crate::upstream::{Received, ResponseBody};
 
@@ -53,7 +53,7 @@ pub async fn handle(
     let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, in_flight));
     let mut standing = Standing::default();
     let seen = Seen { gateway: &gateway, snapshot: &snapshot, listener, conn: &conn, parts: &parts };
-    let reply = match decide(&seen, body, &mut completion, &mut standing).await {
+    let mut reply = match decide(&seen, body, &mut completion, &mut standing).await {
         Ok(reply) => reply,
         Err(answer) => {
             gateway.count_refusal(&answer);
@@ -63,8 +63,7 @@ pub async fn handle(
             Reply { status: head.status, headers, body: Received::Whole(body) }
         }
     };
-    let mut reply = reply;
-    if must_close(&gateway, parts.version, &reply) {
+    if local::must_close(&gateway, parts.version, &reply) {
         reply.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     completion.status = reply.status;
@@ -75,13 +74,6 @@ pub async fn handle(
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response
-}
-
-/// The connection ends with this response: the process is about to end, or only the end of the connection can say where a body
-/// ends (HTTP/1.0).
-fn must_close(gateway: &Gateway, version: Version, reply: &Reply) -> bool {
-    let unframed = matches!(reply.body, Received::Stream(_)) && !reply.headers.contains_key(CONTENT_LENGTH);
-    version < Version::HTTP_2 && (gateway.is_stopping() || (version == Version::HTTP_10 && unframed))
 }
 
 /// Where a request came in, and what it is decided by.
@@ -102,8 +94,8 @@ async fn decide<'s>(
     let Seen { gateway, snapshot, listener, conn, parts } = *seen;
     let facts = Facts::read(parts, conn, &snapshot.path_rules).map_err(Answer::Malformed)?;
     completion.saw(&facts);
-    if ends_here(&facts) {
-        return Ok(options());
+    if local::ends_here(&facts) {
+        return Ok(local::options());
     }
     let identity = identify(&facts, &snapshot.identity).map_err(Answer::Unauthorized)?;
     completion.identified(&identity);
@@ -121,7 +113,7 @@ async fn decide<'s>(
     let permit = admit::admit(gateway, snapshot, &proceed, completion, standing)?;
     let permit = completion.keep(permit);
     let mut reply = match &proceed.route.action {
-        Action::Respond { status, content_type, body } => fixed(*status, content_type, body, facts.method),
+        Action::Respond { status, content_type, body } => local::fixed(*status, content_type, body, facts.method),
         Action::Forward(upstream) => {
             let way =
                 forward::Way { snapshot, listener, facts: &facts, identity: &identity, proceed: &proceed, upstream: *upstream };
@@ -131,26 +123,4 @@ async fn decide<'s>(
     proceed.route.response_edits.apply(&mut reply.headers);
     standing.report(gateway, snapshot, &mut reply.headers);
     Ok(reply)
-}
-
-/// `OPTIONS *` is about the gateway itself, and `Max-Forwards: 0` says that nobody further is meant (RFC 9110 §7.6.2, §9.3.7).
-fn ends_here(facts: &Facts<'_>) -> bool {
-    facts.method == Method::OPTIONS && (facts.path == "*" || facts.single(&MAX_FORWARDS) == Some("0"))
-}
-
-fn options() -> Reply {
-    let mut headers = HeaderMap::new();
-    headers.insert(ALLOW, ALLOWED_METHODS);
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
-    Reply { status: StatusCode::OK, headers, body: Received::Whole(Bytes::new()) }
-}
-
-fn fixed(status: StatusCode, content_type: &HeaderValue, body: &Bytes, method: &Method) -> Reply {
-    let mut headers = HeaderMap::with_capacity(8);
-    if status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED {
-        headers.insert(CONTENT_TYPE, content_type.clone());
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-    }
-    let bodiless = method == Method::HEAD || !headers.contains_key(CONTENT_LENGTH);
-    Reply { status, headers, body: Received::Whole(if bodiless { Bytes::new() } else { body.clone() }) }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Facts::read`] is the gate between what a peer sent and what the gateway believes. It refuses what hyper lets
 //! through and HTTP forbids (no Host, two Hosts, fragments, odd transfer codings, …), and makes the ONE normal form of
-//! host and path that decides route, limits and log. What is forwarded stays the client's bytes.
+//! host and path that decides route, limits and log. What is forwarded stays the client's bytes, less dot segments.
 //! It knows nothing of routes, limits or upstreams.
 
 pub mod host;

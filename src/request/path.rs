@@ -1,4 +1,4 @@
-//! The ONE normal form of a path. Route, limits, exemptions and the log all go by it; what is forwarded stays the client's bytes.
+//! The ONE normal form of a path. Route, limits, exemptions and the log all go by it; what is forwarded is the client's bytes.
 //!
 //! Whatever an upstream is likely to treat as the same resource comes out the same: percent-encoding is undone once, dot segments are
 //! resolved, empty segments, `;parameters`, trailing blanks and (by default) a trailing slash are dropped. What can't be decoded or resolved

@@ -167,6 +167,7 @@ async fn sniff(stream: &mut TcpStream, listener: &Listener, closing: &Closing) -
     let mut seen = BytesMut::with_capacity(PREFACE.len());
     let deadline = Deadline::new();
     deadline.arm(listener.header_timeout);
+    let mut hurried = false;
     loop {
         let compared = seen.len().min(PREFACE.len());
         if seen.get(..compared) != PREFACE.get(..compared) {
@@ -176,8 +177,13 @@ async fn sniff(stream: &mut TcpStream, listener: &Listener, closing: &Closing) -
             return Some((Protocol::Http2, seen));
         }
         let read = std::future::poll_fn(|cx| {
-            if closing.poll(cx) && seen.is_empty() {
-                return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+            if closing.poll(cx) {
+                if seen.is_empty() {
+                    return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
+                }
+                if !std::mem::replace(&mut hurried, true) {
+                    deadline.arm(GOODBYE);
+                }
             }
             match pin!(stream.read_buf(&mut seen)).poll(cx) {
                 Poll::Ready(read) => Poll::Ready(read),

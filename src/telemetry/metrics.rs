@@ -48,7 +48,7 @@ families! {
     SLOTS_IN_USE = Gauge "tollgate_concurrency_slots" "Requests that hold a slot of a concurrency limit.";
     STORE_KEYS = Gauge "tollgate_store_keys" "Counters in the memory store.";
     STORE_MAX_KEYS = Gauge "tollgate_store_max_keys" "Counters the memory store keeps at most.";
-    STORE_OVERFLOWS = Counter "tollgate_store_overflows_total" "Decisions made on a shared overflow counter because the store was full.";
+    STORE_OVERFLOWS = Counter "tollgate_store_overflows_total" "Charges held against a shared overflow counter because the store was full.";
     RELOADS = Counter "tollgate_config_reloads_total" "Reloads of the configuration, by result.";
     GENERATION = Gauge "tollgate_config_generation" "The number of the configuration in force.";
     RELOAD_OK = Gauge "tollgate_config_last_reload_successful" "1 if the file as it is now is in force, 0 if it was refused.";

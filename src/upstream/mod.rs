@@ -99,7 +99,7 @@ pub enum UpstreamError {
     /// None did in time.
     #[error("connect timed out")]
     ConnectTimeout,
-    /// The upstream has as many connections as it may have.
+    /// The upstream has as many exchanges under way as it may have connections.
     #[error("upstream has no free connection")]
     Saturated,
     /// The exchange failed.

@@ -16,6 +16,7 @@ mod forwarding;
 mod harness;
 mod lifecycle;
 mod logs;
+mod regressions;
 mod repository;
 mod smuggling;
 mod spoofing;

@@ -115,6 +115,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("bad pattern", "rate: 5/min\n  match: { path: 'no-slash' }", "path"),
     ("bad range", "rate: 5/min\n  match: { ips: 10.0.0.0/99 }", "ips"),
     ("cost that never fits", "rate: 5/min\n  cost: 99", "cost"),
+    ("delay instead of refusal", "rate: 5/min\n  over: { delay: { max: 2s } }", "not available in this version"),
 ];
 
 #[test]
@@ -148,6 +149,13 @@ const WRONG_SECTIONS: &[(&str, &str, &str, &str)] = &[
     ("redis is not available", "admin:", "store: { redis: { urls: [] } }\nadmin:", "not available"),
     ("websocket keys of later versions", "admin:", "telemetry: { otlp: x }\nadmin:", "not available"),
     ("tabs", "- name: all", "-\tname: all\n\tx: 1", "tab"),
+    ("route cost above an unconditional limit's burst", "  upstream: api", "  cost: 99\n  upstream: api", "routes[0].cost"),
+    ("balance by hash", "api: { endpoints", "api: { balance: { hash: client }, endpoints", "not available in this version"),
+    ("two routes for the same requests", "routes:", "routes:\n- { name: twin, match: { path: '/{*rest}' }, upstream: api }", "routes[1].match"),
+    ("one parameter twice", "'/{*rest}'", "'/{x}/{x}'", "routes[0].match.path"),
+    ("admin on a listener's address", "127.0.0.1:0 }\nadmin: { address: 127.0.0.1:0 }", "127.0.0.1:8080 }\nadmin: { address: 127.0.0.1:8080 }", "admin.address"),
+    ("a listener for no connections", "address: 127.0.0.1:0 }\nadmin", "address: 127.0.0.1:0, max_connections: 0 }\nadmin", "listeners[0].max_connections"),
+    ("an upstream for no connections", "api: { endpoints", "api: { max_connections: 0, endpoints", "upstreams.api.max_connections"),
     ("wrong type", "listeners:\n-", "listeners: 5\nx:\n-", "listeners"),
 ];
 
@@ -190,7 +198,9 @@ fn an_address_in_use_is_told_and_ends_it() {
         .unwrap();
     let output = run(&["run", "--config", file.to_str().unwrap()], b"", DEADLINE).expect("it does not start");
     assert_ne!(output.status.code(), Some(0));
-    assert!(printed(&output).contains("public"), "{}", printed(&output));
+    let text = printed(&output);
+    assert!(text.contains("public"), "{text}");
+    assert_eq!(text.matches("in use").count(), 1, "told once:\n{text}");
 }
 
 #[test]

@@ -61,6 +61,11 @@ const FILES: &[(&str, Maker)] = &[
     ("missing", |dir| dir.join("nowhere.yaml")),
     ("below a file", |dir| write(dir, GOOD).join("x")),
     ("a device that never ends", |_| PathBuf::from("/dev/zero")),
+    ("a pipe that nobody writes to", |dir| {
+        let pipe = dir.join("gateway.yaml");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        pipe
+    }),
     ("a link to itself", |dir| {
         std::os::unix::fs::symlink("gateway.yaml", dir.join("gateway.yaml")).unwrap();
         dir.join("gateway.yaml")

@@ -1,6 +1,6 @@
 //! Every wait has an end, and it is told apart whose fault it was.
 
-use crate::harness::{Client, DEADLINE, Gateway, H2, Next, Origin, crlf, happens};
+use crate::harness::{Client, DEADLINE, Gateway, H2, Next, Origin, Unreachable, crlf, happens};
 use std::time::{Duration, Instant};
 
 /// Runs `job`, which must end by a timeout of about `expected` (and not much later).
@@ -57,15 +57,11 @@ fn the_whole_exchange_has_a_limit_too() {
 
 #[test]
 fn an_upstream_that_cannot_be_reached_is_a_504() {
-    // A full accept queue: the kernel drops further connection attempts.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-    socket.listen(0).unwrap();
-    let addr = socket.local_addr().unwrap().as_socket().unwrap();
-    let _fillers: Vec<_> =
-        (0..2).map_while(|_| std::net::TcpStream::connect_timeout(&addr, Duration::from_millis(200)).ok()).collect();
-    let gateway =
-        Gateway::start(&format!("upstreams: {{ origin: {{ endpoints: ['http://{addr}'], timeouts: {{ connect: 300ms }} }} }}"));
+    let nowhere = Unreachable::new();
+    let gateway = Gateway::start(&format!(
+        "upstreams: {{ origin: {{ endpoints: ['http://{}'], timeouts: {{ connect: 300ms }} }} }}",
+        nowhere.addr
+    ));
     let status = ends_after(QUICK, || gateway.get("/").status);
     assert!([502, 504].contains(&status), "{status}");
     assert_eq!(status, 504, "a timeout while connecting is a timeout");
@@ -164,6 +160,25 @@ fn keep_alive_is_longer_than_the_head_when_it_says_so() {
     let start = Instant::now();
     happens(DEADLINE, || start.elapsed() > Duration::from_millis(700));
     assert_eq!(client.get("/").outcome(), "200", "the connection was closed although keep_alive is 20s");
+}
+
+/// Line breaks before a request line are skipped, and are no sign of life.
+#[test]
+fn line_breaks_before_a_request_do_not_buy_time() {
+    let origin = Origin::ok();
+    let gateway = Gateway::before(&origin, "listeners: [{ name: public, address: '127.0.0.1:0', timeouts: { header: 600ms } }]");
+    let mut client = gateway.client();
+    client.wait_at_most(Duration::from_millis(50));
+    let outcome = ends_after(QUICK, || {
+        let start = Instant::now();
+        loop {
+            let outcome = client.send("\r\n").receive().outcome();
+            if outcome != "silent" || start.elapsed() > DEADLINE {
+                return outcome;
+            }
+        }
+    });
+    assert!(["408", "closed", "reset"].contains(&outcome.as_str()), "{outcome}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ mod table;
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
 pub(crate) use gateway::{Gateway, run};
 pub(crate) use h2::{H2, kind};
-pub(crate) use origin::{Next, Origin, Seen};
+pub(crate) use origin::{Next, Origin, Seen, Unreachable};
 pub(crate) use table::{Sees, Table, fits, reached};
 
 use std::sync::{Arc, Condvar, Mutex};

@@ -144,6 +144,23 @@ impl Drop for Origin {
     }
 }
 
+/// An address that accepts no connection while this lives: its accept queue is full, so the kernel drops attempts.
+pub(crate) struct Unreachable {
+    pub(crate) addr: SocketAddr,
+    _held: (socket2::Socket, Vec<TcpStream>),
+}
+
+impl Unreachable {
+    pub(crate) fn new() -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+        socket.listen(0).unwrap();
+        let addr = socket.local_addr().unwrap().as_socket().unwrap();
+        let fillers = (0..2).map_while(|_| TcpStream::connect_timeout(&addr, Duration::from_millis(200)).ok()).collect();
+        Self { addr, _held: (socket, fillers) }
+    }
+}
+
 #[derive(Default)]
 struct Log {
     requests: Mutex<Vec<Seen>>,

@@ -61,7 +61,7 @@ const ROWS: &[Row] = &[
     row("truncated length", "HTTP/1.1 200 OK\nContent-Length: 9\n\nok", Close, CUT, "200 cut"),
     row("truncated chunk", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n9\nok", Close, CUT, "200 cut"),
     row("no last chunk", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\nok\n", Close, CUT, "200 cut"),
-    row("malformed chunk", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\nok\nxyz\n", Close, CUT, "200 cut"),
+    row("malformed chunk", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\nok\nxyz\n", Close, CUT, "502"),
     row("chunk with a long size", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n10000000000000002\nok\n0\n\n", Close, CUT, "200 cut|502|rst"),
     row("length in 204", "HTTP/1.1 204 No Content\nContent-Length: 2\n\n", Close, "204|502", "204|502"),
     row("chunked in 204", "HTTP/1.1 204 No Content\nTransfer-Encoding: chunked\n\n0\n\n", Close, "204|502", "204|502"),
