@@ -1,6 +1,6 @@
 //! What a proxy must and may change about headers.
 //!
-//! [`EndToEndHead`] is the proof that a request's head was cleaned: only [`request`] makes one, and the upstream codec sends nothing
+//! [`EndToEndHead`] is the proof that a request's head was cleaned: only `request` makes one, and the upstream codec sends nothing
 //! else. Names are tables with a test per row; this module knows no routes and no limits, only names and numbers.
 
 mod hop_by_hop;

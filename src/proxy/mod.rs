@@ -1,7 +1,7 @@
 //! The story of one request, from top to bottom: [`handle`].
 //!
 //! Facts, identity, plan, admission, forwarding, response; each step is a module below, and each can end the story with an
-//! [`Answer`]. Only [`admit`] sees both the plan's charges and the store.
+//! [`Answer`]. Only `admit` sees both the plan's charges and the store.
 
 mod admit;
 mod error;

@@ -3,7 +3,7 @@
 //! Every worker is a thread with a `current_thread` runtime of its own, and has its own listening sockets, connections and
 //! upstream connections. Each listener is bound once per worker with SO_REUSEPORT, and the kernel spreads connections
 //! over them by hash. That is good enough for many connections and bad for few, so the worker that accepts one hands it on when
-//! another has fewer ([`balance`]): one atomic load per worker and connection, nothing per request.
+//! another has fewer (`balance`): one atomic load per worker and connection, nothing per request.
 
 mod balance;
 mod caps;
