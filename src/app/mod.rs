@@ -169,8 +169,7 @@ impl App {
     }
 
     /// What is listened on, the admin listener last.
-    #[must_use]
-    pub fn listening(&self) -> Vec<Listening> {
+    fn listening(&self) -> Vec<Listening> {
         let snapshot = self.current.load();
         let bound = |listener: &Arc<crate::snapshot::Listener>| {
             let address = self.server.bound(listener)?;
@@ -182,13 +181,14 @@ impl App {
     }
 
     /// Serves until a signal ends it: SIGTERM or SIGINT drains, a second one forces, SIGHUP reloads, and so does a change
-    /// of the file.
+    /// of the file. `ready` is called once signals are heard: whoever waits for it may send one at once.
     ///
     /// # Errors
     /// When signals can't be handled.
-    pub async fn run(mut self) -> io::Result<Stopped> {
+    pub async fn run(mut self, ready: impl FnOnce(&[Listening])) -> io::Result<Stopped> {
         let mut end = End::new()?;
         let mut hangup = signal(SignalKind::hangup())?;
+        ready(&self.listening());
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut sweeps = tokio::time::interval(SWEEP_EVERY);
         loop {

@@ -95,9 +95,9 @@ fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         Err(StartError::Config(diagnostics)) => return Ok(refuse(&diagnostics)),
         Err(error) => return Err(error.into()),
     };
-    greet(&arguments.config, &app.listening());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-    match runtime.block_on(app.run()).context("cannot handle signals")? {
+    let served = app.run(|listening| greet(&arguments.config, listening));
+    match runtime.block_on(served).context("cannot handle signals")? {
         Stopped::Drained => Ok(ExitCode::SUCCESS),
         // Not a failure of ours: whoever set the drain's limit or sent the second signal wanted this.
         Stopped::Forced => Ok(ExitCode::from(EXIT_FORCED)),
