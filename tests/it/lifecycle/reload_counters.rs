@@ -51,6 +51,21 @@ fn a_change_elsewhere_in_the_file_does_not_touch_a_limit() {
 }
 
 #[test]
+fn another_rate_for_somebody_else_refills_nobody() {
+    let origin = Origin::ok();
+    let gateway = Gateway::before(&origin, &limit("3/hour", "gcra"));
+    assert_eq!(gateway.statuses(4, "/"), [200, 200, 200, 429]);
+    let override_of_one = "clients: [{ id: other, limits: { quota: 1000/s } }]";
+    gateway.reload(&format!("{}\n{override_of_one}", limit("3/hour", "gcra")));
+    assert_eq!(gateway.get("/").status, 429, "a client's override");
+    let by_tier = limit("{ first: 3/hour, second: 1000/s }", "gcra");
+    gateway.reload(&format!("tiers: [first, second]\n{by_tier}"));
+    assert_eq!(gateway.get("/").status, 429, "another tier's rate");
+    gateway.reload(&limit("3/hour", "gcra"));
+    assert_eq!(gateway.get("/").status, 429, "and back");
+}
+
+#[test]
 fn a_removed_limit_stops_and_a_renamed_one_starts_afresh() {
     let origin = Origin::ok();
     let gateway = Gateway::before(&origin, &limit("1/hour", "gcra"));
