@@ -4,8 +4,8 @@
 //! gateway must see what a client library hides: interim responses, doubled framing, bytes behind the end. Heads are parsed by
 //! httparse; what may be forwarded is decided in [`headers`](crate::headers).
 //!
-//! [`Exchange`] sends the head and the client's body while it waits for the response's head; the body is streamed from the
-//! same place, upload still going on if need be. Nothing is buffered beyond one read and one write in flight, so
+//! [`Exchange`] sends the head and the client's body while it waits for the response's head; [`Download`](super::download) then takes the
+//! response's body, upload still going on if need be. Nothing is buffered beyond one read and one write in flight, so
 //! backpressure goes through in both directions.
 
 use std::io::{self, IoSlice};
@@ -22,10 +22,10 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::chunked::{self, Decoder};
+use super::chunked;
 use crate::body::{RequestBody, RequestBodyError};
 use crate::clock::deadline::Deadline;
-use crate::headers::{EndToEndHead, Framing, ResponseFraming, ResponseHead};
+use crate::headers::{EndToEndHead, Framing, ResponseHead};
 
 /// What a client sends as body.
 pub type ClientBody = RequestBody<Incoming>;
@@ -54,8 +54,8 @@ pub enum ExchangeError {
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    read: BytesMut,
-    deadline: Deadline,
+    pub(super) read: BytesMut,
+    pub(super) deadline: Deadline,
     /// Whether it has carried an exchange before.
     pub(super) reused: bool,
 }
@@ -66,8 +66,8 @@ pub(super) struct Exchange {
     pub(super) connection: Connection,
     upload: Upload,
     waits_for_client: bool,
-    patience: Duration,
-    total: Option<Rc<Deadline>>,
+    pub(super) patience: Duration,
+    pub(super) total: Option<Rc<Deadline>>,
 }
 
 /// What is still to be sent.
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Reads once into the buffer; 0 is the end.
-    fn poll_fill(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<usize>> {
         self.read.reserve(room);
         // The future has no state of its own, so a new one per poll is the same one.
         pin!(self.stream.read_buf(&mut self.read)).poll(cx)
@@ -187,7 +187,7 @@ impl Exchange {
         }
     }
 
-    fn poll_overdue(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_overdue(&self, cx: &Context<'_>) -> Poll<()> {
         if let Some(total) = &self.total
             && total.poll_due(cx).is_ready()
         {
@@ -198,7 +198,7 @@ impl Exchange {
 
     /// Sends as much as goes. Upstream's time runs while it has something to read or to answer, and not while everybody waits for
     /// the client.
-    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
+    pub(super) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
         loop {
             match self.upload.poll_send(&mut self.connection.stream, cx) {
                 Poll::Pending => {
@@ -239,7 +239,7 @@ impl Exchange {
         !matches!(self.upload.source, Source::Broken) && !self.upload_done()
     }
 
-    fn upload_done(&self) -> bool {
+    pub(super) fn upload_done(&self) -> bool {
         matches!(self.upload.source, Source::Done) && self.upload.pending.iter().all(Bytes::is_empty)
     }
 }
@@ -312,160 +312,6 @@ impl Upload {
     }
 }
 
-/// The rest of a response.
-#[derive(Debug)]
-pub(super) struct Download {
-    /// Read but not yet passed on.
-    rest: Bytes,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    Length(u64),
-    Chunked(Decoder),
-    UntilClose,
-    Done,
-}
-
-/// A piece of a response's body.
-#[derive(Debug)]
-pub(super) enum Piece {
-    Data(Bytes),
-    Trailers(HeaderMap),
-    End,
-}
-
-impl Download {
-    pub(super) fn new(framing: ResponseFraming, rest: Bytes) -> Self {
-        let state = match framing {
-            ResponseFraming::Length(0) => State::Done,
-            ResponseFraming::Length(length) => State::Length(length),
-            ResponseFraming::Chunked => State::Chunked(Decoder::default()),
-            ResponseFraming::UntilClose => State::UntilClose,
-        };
-        Self { rest, state }
-    }
-
-    /// Refuses a response whose body is broken as far as it has been read: while nothing is sent, the client can still get a 502.
-    pub(super) fn check(&self) -> Result<(), ExchangeError> {
-        if let State::Chunked(_) = self.state {
-            let (mut decoder, mut rest) = (Decoder::default(), self.rest.clone());
-            while let chunked::Step::Data(_) = decoder.decode(&mut rest).map_err(ExchangeError::Invalid)? {}
-        }
-        Ok(())
-    }
-
-    /// The whole body, if it has already been read: the common case of a small response.
-    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
-        match self.state {
-            State::Done => Some(Bytes::new()),
-            State::Length(left) if left <= length_of(&self.rest) => {
-                self.state = State::Done;
-                Some(self.rest.split_to(usize::try_from(left).unwrap_or(usize::MAX).min(self.rest.len())))
-            }
-            _ => None,
-        }
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
-    }
-
-    pub(super) fn size_hint(&self) -> http_body::SizeHint {
-        match self.state {
-            State::Length(left) => http_body::SizeHint::with_exact(left),
-            State::Done => http_body::SizeHint::with_exact(0),
-            State::Chunked(_) | State::UntilClose => http_body::SizeHint::default(),
-        }
-    }
-
-    /// Whether the connection is clean behind the response: nothing was sent that nobody asked for.
-    pub(super) fn leaves_clean(&self, exchange: &Exchange) -> bool {
-        self.is_done() && self.rest.is_empty() && exchange.connection.read.is_empty() && exchange.upload_done()
-    }
-
-    /// The next piece; keeps the upload going meanwhile.
-    pub(super) fn poll_piece(&mut self, exchange: &mut Exchange, cx: &mut Context<'_>) -> Poll<Result<Piece, ExchangeError>> {
-        if exchange.total.as_ref().is_some_and(|total| total.poll_due(cx).is_ready()) {
-            return Poll::Ready(Err(ExchangeError::Timeout));
-        }
-        // A client whose body fails now has left, or sends what can't be read: there is nobody to answer any more.
-        exchange.poll_upload(cx)?;
-        loop {
-            if let Some(piece) = self.take_piece()? {
-                return Poll::Ready(Ok(piece));
-            }
-            let room = match self.state {
-                State::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).clamp(HEAD_ROOM, BODY_ROOM),
-                _ => BODY_ROOM / 4,
-            };
-            match exchange.connection.poll_fill(cx, room) {
-                Poll::Ready(Ok(0)) => {
-                    return Poll::Ready(match self.state {
-                        State::UntilClose => {
-                            self.state = State::Done;
-                            Ok(Piece::End)
-                        }
-                        _ => Err(ExchangeError::Invalid("it closed within the body")),
-                    });
-                }
-                Poll::Ready(Ok(_)) => {
-                    exchange.connection.deadline.disarm();
-                    self.refill(&mut exchange.connection.read);
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                Poll::Pending => return self.poll_patience(exchange, cx),
-            }
-        }
-    }
-
-    fn poll_patience(&self, exchange: &Exchange, cx: &Context<'_>) -> Poll<Result<Piece, ExchangeError>> {
-        exchange.connection.deadline.arm_if_idle(exchange.patience);
-        ready!(exchange.poll_overdue(cx));
-        Poll::Ready(Err(ExchangeError::Timeout))
-    }
-
-    fn refill(&mut self, read: &mut BytesMut) {
-        if self.rest.is_empty() {
-            self.rest = std::mem::take(read).freeze();
-        } else {
-            // An incomplete chunk header or trailer: short, so joining it is cheap.
-            let mut joined = BytesMut::with_capacity(self.rest.len() + read.len());
-            joined.extend_from_slice(&self.rest);
-            joined.extend_from_slice(read);
-            read.clear();
-            self.rest = joined.freeze();
-        }
-    }
-
-    /// What can be said without reading more.
-    fn take_piece(&mut self) -> Result<Option<Piece>, ExchangeError> {
-        match &mut self.state {
-            State::Done => Ok(Some(Piece::End)),
-            _ if self.rest.is_empty() => Ok(None),
-            State::UntilClose => Ok(Some(Piece::Data(std::mem::take(&mut self.rest)))),
-            State::Length(left) => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(self.rest.len());
-                let data = self.rest.split_to(taken);
-                *left -= length_of(&data);
-                if *left == 0 {
-                    self.state = State::Done;
-                }
-                Ok(Some(Piece::Data(data)))
-            }
-            State::Chunked(decoder) => match decoder.decode(&mut self.rest).map_err(ExchangeError::Invalid)? {
-                chunked::Step::More => Ok(None),
-                chunked::Step::Data(data) => Ok(Some(Piece::Data(data))),
-                chunked::Step::End(trailers) => {
-                    self.state = State::Done;
-                    Ok(Some(trailers.map_or(Piece::End, Piece::Trailers)))
-                }
-            },
-        }
-    }
-}
-
 /// The head at the front of `raw` and its length; `None` while it is incomplete.
 fn parse(raw: &Bytes, method: &Method) -> Result<Option<(ResponseHead, usize)>, ExchangeError> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
@@ -490,7 +336,7 @@ fn is_reset(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-fn length_of(data: &Bytes) -> u64 {
+pub(super) fn length_of(data: &Bytes) -> u64 {
     u64::try_from(data.len()).unwrap_or(u64::MAX)
 }
 
@@ -498,8 +344,6 @@ fn length_of(data: &Bytes) -> u64 {
 const MAX_FIELDS: usize = 100;
 const MAX_HEAD: usize = 64 << 10;
 /// One read takes a head and a small body.
-const HEAD_ROOM: usize = 4 << 10;
-/// One read of a large body; larger ones gain nothing more over loopback.
-const BODY_ROOM: usize = 64 << 10;
+pub(super) const HEAD_ROOM: usize = 4 << 10;
 /// More interim responses than this are a flood.
 const MAX_INTERIM: u32 = 32;

@@ -6,6 +6,7 @@
 
 mod balance;
 mod chunked;
+mod download;
 mod echo;
 mod http1;
 mod pool;
@@ -38,7 +39,8 @@ pub use pool::Shared;
 pub use response_body::ResponseBody;
 
 use balance::Picker;
-use http1::{Connection, Download, Exchange};
+use download::Download;
+use http1::{Connection, Exchange};
 use pool::{Cluster, EndpointName, EndpointPool, Leased};
 
 /// A worker's way to upstreams.

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::ExchangeError;
-use super::http1::{Download, Exchange, Piece};
+use super::download::{Download, Piece};
+use super::http1::Exchange;
 use super::pool::Lease;
 use crate::telemetry::metrics::Lane;
 
