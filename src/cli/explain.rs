@@ -8,10 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use http::{HeaderName, HeaderValue, Method, Request, header::HOST};
 
-use super::refuse;
-use crate::app::environment;
-use crate::compile::{Ground, compile};
-use crate::config::document::Document;
+use super::{load, refuse};
 use crate::identity::{Identity, Part, identify};
 use crate::policy::{Action, Amount, Limit, Plan, Proceed, Subject, plan};
 use crate::request::{ConnInfo, Facts};
@@ -45,10 +42,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let compiled = Document::read(&arguments.config)
-        .map_err(|diagnostic| vec![diagnostic])
-        .and_then(|document| compile(&document, &environment, &Ground::default(), 1));
-    let snapshot = match compiled {
+    let snapshot = match load(&arguments.config) {
         Ok(snapshot) => snapshot,
         Err(diagnostics) => return Ok(refuse(&diagnostics)),
     };

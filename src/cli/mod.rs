@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::document::Document;
 use crate::identity::KeyDigest;
+use crate::snapshot::Snapshot;
 
 /// A reverse-proxy gateway with exact rate limiting built in.
 #[derive(Debug, Parser)]
@@ -137,10 +138,7 @@ fn reachable(address: std::net::SocketAddr) -> std::net::SocketAddr {
 }
 
 fn check(file: &Path, format: ReportFormat) -> anyhow::Result<ExitCode> {
-    let result = Document::read(file)
-        .map_err(|diagnostic| vec![diagnostic])
-        .and_then(|document| compile(&document, &environment, &Ground::default(), 1));
-    match (result, format) {
+    match (load(file), format) {
         (Ok(snapshot), ReportFormat::Text) => {
             let (routes, limits) = (snapshot.policy.routes.iter().count(), snapshot.policy.limits.len());
             print(&format!("{}: ok ({routes} routes, {limits} limits)\n", file.display()))?;
@@ -156,6 +154,12 @@ fn check(file: &Path, format: ReportFormat) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(EXIT_DATA))
         }
     }
+}
+
+/// Reads and compiles a file that nothing will run.
+fn load(file: &Path) -> Result<Snapshot, Vec<Diagnostic>> {
+    let document = Document::read(file).map_err(|diagnostic| vec![diagnostic])?;
+    compile(&document, &environment, &Ground::default(), 1)
 }
 
 /// Writes to standard output, which may be full or closed.

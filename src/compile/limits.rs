@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use http::HeaderValue;
 
-use super::{Compiler, NOT_AVAILABLE, Names};
+use super::{Compiler, Names};
 use crate::config::diagnostic::{Path, Problem};
-use crate::config::{self, NamedField, PerPart, PerWord, RateSpec};
+use crate::config::{self, NOT_AVAILABLE, NamedField, PerPart, PerWord, RateSpec};
 use crate::limit::{Algorithm, Quota};
-use crate::policy::{Amount, KeyPart, Limit, Missing, Window, Windows, constant_key};
+use crate::policy::{Amount, KeyPart, Limit, Missing, Window, Windows};
 use crate::snapshot::LimitMetrics;
 use crate::telemetry::metrics;
 use crate::units::{Rate, RateOrUnlimited, Span};
@@ -86,15 +86,15 @@ impl Compiler<'_> {
                 return None;
             }
         };
-        let ground = self.ground;
+        let key_start = self.ground.hasher.start(&limit.name);
+        let differs = differing_tiers(&amount);
+        let one_rate = !differs.contains(&true) && !is_overridden(&amount);
         Some(Limit {
             id: 0,
             name: limit.name.as_str().into(),
-            key_start: ground.hasher.start(&limit.name),
-            constant_key: (is_global && !differs_at_all(&amount))
-                .then(|| constant_key(&ground.hasher, &limit.name, &per))
-                .flatten(),
-            differs: differing_tiers(&amount),
+            constant_key: (is_global && one_rate).then(|| key_start.finish()),
+            key_start,
+            differs,
             missing: missing(limit.missing, &per),
             per,
             matcher,
@@ -302,9 +302,9 @@ fn differing_tiers(amount: &Amount) -> Vec<bool> {
     by_tier.iter().map(|windows| first.as_ref() != Some(&ids(windows))).collect()
 }
 
-fn differs_at_all(amount: &Amount) -> bool {
-    let overridden = matches!(amount, Amount::Rate { by_client, .. } if !by_client.is_empty());
-    overridden || differing_tiers(amount).contains(&true)
+/// Whether some client has a rate of its own.
+fn is_overridden(amount: &Amount) -> bool {
+    matches!(amount, Amount::Rate { by_client, .. } if !by_client.is_empty())
 }
 
 /// The narrowest part decides how many callers share a counter.

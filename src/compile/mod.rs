@@ -16,7 +16,7 @@ use http::StatusCode;
 
 use crate::config::diagnostic::{Diagnostic, Path, Problem, did_you_mean};
 use crate::config::document::Document;
-use crate::config::{self, Config};
+use crate::config::{self, Config, NOT_AVAILABLE};
 use crate::headers::Family;
 use crate::identity::Clients;
 use crate::limit::{KeyHasher, Quotas};
@@ -292,6 +292,4 @@ fn access_log(config: &config::AccessLog) -> Option<AccessLog> {
     Some(AccessLog { format, sample })
 }
 
-/// What a known word says whose capability this version does not have.
-const NOT_AVAILABLE: &str = "not available in this version";
 const MAX_NAME: usize = 100;

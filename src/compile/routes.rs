@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
 
-use super::{Compiler, NOT_AVAILABLE, Names};
+use super::{Compiler, Names};
 use crate::config::diagnostic::Path;
-use crate::config::{self, List};
+use crate::config::{self, List, NOT_AVAILABLE};
 use crate::headers::HeaderEdits;
 use crate::policy::{Action, Matcher, Pattern, Piece, Rewrite, Route, RouteId};
 use crate::snapshot::{Endpoint, RouteMetrics, Upstream, UpstreamKind};

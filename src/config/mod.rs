@@ -31,6 +31,7 @@ pub use route::{
     Balance, Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol,
     UpstreamTimeouts,
 };
+pub(crate) use words::NOT_AVAILABLE;
 pub use words::{
     ApiKeySource, Endpoint, List, NamedField, NotYet, Number, Per, PerPart, PerWord, ProxyRange, RateSpec, Windows, Workers,
 };

@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use crate::identity::{ClientId, Identity, Part, cookie_values, query_values};
-use crate::limit::{Charge, Interned, Key, KeyHasher, KeyParts, SlotCharge};
+use crate::limit::{Charge, Interned, Key, KeyParts, SlotCharge};
 use crate::request::Facts;
 
 pub use matcher::{Matcher, Subject, Value};
@@ -390,12 +390,6 @@ fn push_one<V: AsRef<[u8]>>(kind: u8, values: impl Iterator<Item = V>, key: &mut
             true
         }
     }
-}
-
-/// Whether every request of these parts has the same key, and that key.
-#[must_use]
-pub fn constant_key(hasher: &KeyHasher, limit: &str, per: &[KeyPart]) -> Option<Key> {
-    per.is_empty().then(|| hasher.start(limit).finish())
 }
 
 /// Tags of key parts: the same bytes as a user and as a client are two keys.

@@ -216,7 +216,6 @@ fn some_or_none<T>(list: Option<Vec<T>>) -> Vec<Option<T>> {
     }
 }
 
-/// For tests of other modules: how two entries compare is a detail, that exact beats wildcard is not.
 #[cfg(test)]
 mod tests {
     use super::*;

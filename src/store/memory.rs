@@ -47,7 +47,7 @@ pub struct Occupancy {
     pub keys: usize,
     /// Counters kept at most, overflow counters not included.
     pub max_keys: usize,
-    /// Decisions that went to an overflow counter, ever.
+    /// Charges held against an overflow counter, ever.
     pub overflows: u64,
 }
 

@@ -47,7 +47,7 @@ use pool::{Cluster, EndpointName, EndpointPool, Leased};
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
-    clusters: RefCell<Rc<Vec<Rc<Cluster>>>>,
+    clusters: RefCell<Vec<Rc<Cluster>>>,
     pools: RefCell<HashMap<EndpointName, Rc<EndpointPool>>>,
     picker: Picker,
     lane: Lane,
@@ -144,7 +144,7 @@ impl Client {
             }
             keep
         });
-        *self.clusters.borrow_mut() = Rc::new(clusters);
+        *self.clusters.borrow_mut() = clusters;
     }
 
     /// Closes connections that have been idle too long. Called by the worker's tick.
@@ -154,8 +154,8 @@ impl Client {
         }
     }
 
-    /// Carries out one exchange, and counts it against the upstream if it fails by the upstream's fault; another endpoint or connection is tried only while upstream can't have seen the request,
-    /// or may safely see it twice.
+    /// Carries out one exchange, and counts it against the upstream if it fails by the upstream's fault. Another endpoint or
+    /// connection is tried only while upstream can't have seen the request, or may safely see it twice.
     ///
     /// # Errors
     /// [`UpstreamError`] when there is no response to pass on.
