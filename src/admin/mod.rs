@@ -24,8 +24,8 @@ use crate::admission::Slots;
 use crate::config::diagnostic::Diagnostic;
 use crate::request::Authority;
 use crate::snapshot::Current;
-use crate::store::Store;
-use crate::telemetry::metrics::{self, Registry};
+use crate::store::{DEBT_SHARES, Occupancy, Store};
+use crate::telemetry::metrics::{self, Registry, Sample};
 
 /// What a reload came to: the generation in force, or why the file was refused.
 pub type Reloaded = Result<u64, Vec<Diagnostic>>;
@@ -39,6 +39,8 @@ pub struct Control {
     pub store: Arc<Store>,
     /// For slots in use.
     pub slots: Slots,
+    /// For requests that wait for their place.
+    pub waiting: Slots,
     /// For the generation.
     pub current: Arc<Current>,
     /// Whether `/readyz` says yes.
@@ -153,18 +155,43 @@ fn is_local_name(host: &[u8]) -> bool {
 }
 
 fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
-    let mut extra = vec![(metrics::GENERATION, control.current.generation()), (metrics::SLOTS_IN_USE, control.slots.in_flight())];
-    let Store::Memory(store) = &*control.store;
-    let occupancy = store.occupancy();
-    let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    extra.extend([
-        (metrics::STORE_KEYS, number(occupancy.keys)),
-        (metrics::STORE_MAX_KEYS, number(occupancy.max_keys)),
-        (metrics::STORE_OVERFLOWS, occupancy.overflows),
-    ]);
+    let mut extra = vec![
+        Sample::number(metrics::GENERATION, &[], control.current.generation()),
+        Sample::number(metrics::SLOTS_IN_USE, &[], control.slots.in_flight()),
+        Sample::number(metrics::WAITING, &[], control.waiting.in_flight()),
+    ];
+    extra.extend(store_samples(control));
     let mut response = Response::new(Full::new(Bytes::from(control.registry.render(&extra))));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
     response
+}
+
+/// How full each limit's room is.
+fn store_samples(control: &Control) -> Vec<Sample> {
+    let Store::Memory(store) = &*control.store;
+    let (snapshot, occupancy) = (control.current.load(), store.occupancy());
+    let name_of = |space| snapshot.rooms.iter().find(|room| room.budget.space == space).map(|room| &*room.limit);
+    let named: Vec<(&str, &Occupancy)> =
+        occupancy.iter().filter_map(|occupancy| Some((name_of(occupancy.space)?, occupancy))).collect();
+    let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let gauge = |family, of: fn(&Occupancy) -> usize| {
+        named.iter().map(move |(limit, occupancy)| Sample::number(family, &[("limit", limit)], number(of(occupancy))))
+    };
+    let evictions = named.iter().flat_map(|(limit, occupancy)| {
+        let sample = |was, count| Sample::number(metrics::STORE_EVICTIONS, &[("limit", limit), ("was", was)], count);
+        [sample("idle", occupancy.evicted_idle), sample("live", occupancy.evicted_live)]
+    });
+    let bounds = || DEBT_SHARES.iter().map(|(_, text)| *text).chain(["+Inf"]);
+    let inherited = named.iter().map(|(limit, occupancy)| {
+        let counts = bounds().zip(occupancy.inherited).collect();
+        Sample::shares(metrics::STORE_INHERITED, &[("limit", limit)], counts, occupancy.inherited_sum)
+    });
+    gauge(metrics::STORE_KEYS, |occupancy| occupancy.keys)
+        .chain(gauge(metrics::STORE_MAX_KEYS, |occupancy| occupancy.max_keys))
+        .chain(gauge(metrics::STORE_BYTES, |occupancy| occupancy.bytes))
+        .chain(evictions)
+        .chain(inherited)
+        .collect()
 }
 
 async fn reload(control: &Control) -> Response<Full<Bytes>> {

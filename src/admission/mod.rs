@@ -2,9 +2,11 @@
 //!
 //! [`admit`] takes concurrency slots first (they can be given back without a trace), then charges the store, all or
 //! none. A [`Permit`] can be made nowhere else; forwarding asks for one. It holds the slots and travels in the response's
-//! body, so they are held to the last byte and come back however the request ends. Knows no routes and no HTTP.
+//! body, so they are held to the last byte and come back however the request ends; and it knows what was taken, as long as that
+//! may have to be corrected. Knows no routes and no HTTP.
 
 mod slots;
+mod waiting;
 
 use smallvec::SmallVec;
 
@@ -13,11 +15,31 @@ use crate::limit::{Charge, SlotCharge, Verdict};
 use crate::store::{Charged, Outcomes, Store};
 
 pub use slots::{Held, Slots};
+pub use waiting::Waiting;
 
 /// The proof that a request was admitted. Dropping it ends the request.
 #[derive(Debug)]
 pub struct Permit {
     _held: SmallVec<[Held; 1]>,
+    waiting: Option<Box<Waiting>>,
+}
+
+impl Permit {
+    /// How long the request has to wait before it may go on; nothing if it may at once.
+    #[must_use]
+    pub fn wait(&self) -> Option<Nanos> {
+        self.waiting.as_ref().map(|waiting| waiting.delay)
+    }
+
+    /// The wait is over: others may wait in its place.
+    pub fn go_on(&mut self) {
+        self.waiting = None;
+    }
+
+    /// The request won't go on. If it still waits, what it took is given back where that is possible; whether it did.
+    pub fn abandon(&mut self, store: &Store, now: Nanos) -> bool {
+        self.waiting.take().map(|waiting| waiting.give_up(store, now)).is_some()
+    }
 }
 
 /// Why a request is refused.
@@ -42,13 +64,22 @@ pub struct Decision {
     pub shadow_hits: SmallVec<[u16; 2]>,
 }
 
+/// Where slots are counted.
+#[derive(Debug, Clone, Default)]
+pub struct Registries {
+    /// Requests in flight.
+    pub slots: Slots,
+    /// Requests that wait for their place.
+    pub waiting: Slots,
+}
+
 /// Decides over all `slots` and `charges` together: all are taken or none. Without any, the request is admitted.
 #[must_use]
-pub fn admit(store: &Store, registry: &Slots, slots: &[SlotCharge], charges: &[Charge<'_>], now: Nanos) -> Decision {
+pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charges: &[Charge<'_>], now: Nanos) -> Decision {
     let mut held = SmallVec::new();
     let mut shadow_hits = SmallVec::new();
     for slot in slots {
-        match registry.take(slot.key, slot.max) {
+        match registries.slots.take(slot.key, slot.max) {
             Some(one) => held.push(one),
             None if slot.shadow => shadow_hits.push(slot.limit),
             None => {
@@ -62,7 +93,7 @@ pub fn admit(store: &Store, registry: &Slots, slots: &[SlotCharge], charges: &[C
     let Charged { conforms, outcomes } =
         if charges.is_empty() { Charged { conforms: true, outcomes: Outcomes::new() } } else { store.charge(charges, now) };
     let verdict = if conforms {
-        Ok(Permit { _held: held })
+        Waiting::behind(store, &registries.waiting, charges, &outcomes, now).map(|waiting| Permit { _held: held, waiting })
     } else {
         // The store says no, so there is a charge that says why; if there were none, the answer would still be no.
         Err(denial(charges, &outcomes).unwrap_or(Denial { limit: 0, charge: None, retry_after: Some(BUSY_RETRY) }))
@@ -70,11 +101,10 @@ pub fn admit(store: &Store, registry: &Slots, slots: &[SlotCharge], charges: &[C
     Decision { verdict, outcomes, shadow_hits }
 }
 
-/// Charges each shadow limit for itself and says which would have refused. Only for requests that were admitted.
+/// Charges each shadow limit for itself. Only for requests that were admitted.
 #[must_use]
-pub fn shadow(store: &Store, charges: &[Charge<'_>], now: Nanos) -> SmallVec<[u16; 2]> {
-    let refuses = |charge: &&Charge<'_>| !store.charge(std::slice::from_ref(*charge), now).conforms;
-    charges.iter().filter(refuses).map(|charge| charge.limit).collect()
+pub fn shadow(store: &Store, charges: &[Charge<'_>], now: Nanos) -> Outcomes {
+    charges.iter().flat_map(|charge| store.charge(std::slice::from_ref(charge), now).outcomes).collect()
 }
 
 fn denial(charges: &[Charge<'_>], outcomes: &Outcomes) -> Option<Denial> {
@@ -102,37 +132,48 @@ const BUSY_RETRY: Nanos = crate::clock::SECOND;
 mod tests {
     use super::*;
     use crate::clock::SECOND;
+    use crate::limit::SpaceId;
     use crate::limit::{Algorithm, Interned, KeyHasher, Quota, Quotas};
-    use crate::store::MemoryStore;
+    use crate::store::{Budget, MemoryStore};
     use std::time::Duration;
+
+    fn store(quotas: &Quotas) -> Store {
+        let store = MemoryStore::new(quotas.clone());
+        store.arrange(&[Budget { space: SpaceId(0), max_keys: 100 }]);
+        Store::Memory(store)
+    }
+
+    fn charge(key: crate::limit::Key, quota: &Interned, cost: u64) -> Charge<'_> {
+        Charge { key, space: SpaceId(0), quota, cost, limit: 0, queue: 1, warmup: None }
+    }
 
     #[test]
     fn the_longest_wait_over_all_refusing_limits_is_reported() {
         let quotas = Quotas::default();
-        let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
+        let store = store(&quotas);
         let hasher = KeyHasher::default();
-        let per = |seconds| quotas.intern(Quota::new(1, Duration::from_secs(seconds), None, Algorithm::Gcra).unwrap());
+        let per = |seconds| quotas.intern(Quota::new(1, Duration::from_secs(seconds), None, Algorithm::Gcra).unwrap()).unwrap();
         let (second, hour, minute): (Interned, Interned, Interned) = (per(1), per(3600), per(60));
         let charges: Vec<_> = [&second, &hour, &minute]
             .into_iter()
             .zip(0..)
-            .map(|(quota, limit)| Charge { key: hasher.start("k").finish().window(limit as u8), quota, cost: 1, limit })
+            .map(|(quota, limit)| Charge { limit, ..charge(hasher.start("k").finish().window(limit as u8), quota, 1) })
             .collect();
-        assert!(admit(&store, &Slots::default(), &[], &charges, 0).verdict.is_ok());
-        let denial = admit(&store, &Slots::default(), &[], &charges, 0).verdict.unwrap_err();
+        assert!(admit(&store, &Registries::default(), &[], &charges, 0).verdict.is_ok());
+        let denial = admit(&store, &Registries::default(), &[], &charges, 0).verdict.unwrap_err();
         assert_eq!(denial, Denial { limit: 1, charge: Some(1), retry_after: Some(3600 * SECOND) });
-        assert!(admit(&store, &Slots::default(), &[], &charges, 3600 * SECOND).verdict.is_ok());
+        assert!(admit(&store, &Registries::default(), &[], &charges, 3600 * SECOND).verdict.is_ok());
     }
 
     #[test]
     fn a_request_without_a_slot_is_charged_to_nothing() {
         let quotas = Quotas::default();
-        let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
+        let store = store(&quotas);
         let hasher = KeyHasher::default();
-        let quota = quotas.intern(Quota::new(5, Duration::from_secs(3600), None, Algorithm::Gcra).unwrap());
-        let charges = [Charge { key: hasher.start("rate").finish(), quota: &quota, cost: 1, limit: 0 }];
+        let quota = quotas.intern(Quota::new(5, Duration::from_secs(3600), None, Algorithm::Gcra).unwrap()).unwrap();
+        let charges = [charge(hasher.start("rate").finish(), &quota, 1)];
         let slots = [SlotCharge { key: hasher.start("slots").finish(), max: 1, limit: 1, shadow: false }];
-        let registry = Slots::default();
+        let registry = Registries::default();
         let first = admit(&store, &registry, &slots, &charges, 0);
         for _ in 0..3 {
             let busy = admit(&store, &registry, &slots, &charges, 0);
@@ -147,13 +188,35 @@ mod tests {
     #[test]
     fn a_rate_refusal_gives_the_slot_back() {
         let quotas = Quotas::default();
-        let store = Store::Memory(MemoryStore::new(100, quotas.clone()));
+        let store = store(&quotas);
         let key = KeyHasher::default().start("k").finish();
-        let quota = quotas.intern(Quota::new(1, Duration::from_secs(60), None, Algorithm::Gcra).unwrap());
-        let charges = [Charge { key, quota: &quota, cost: 2, limit: 0 }];
-        let registry = Slots::default();
+        let quota = quotas.intern(Quota::new(1, Duration::from_secs(60), None, Algorithm::Gcra).unwrap()).unwrap();
+        let charges = [charge(key, &quota, 2)];
+        let registry = Registries::default();
         let refused = admit(&store, &registry, &[SlotCharge { key, max: 1, limit: 1, shadow: false }], &charges, 0);
         assert_eq!(refused.verdict.unwrap_err(), Denial { limit: 0, charge: Some(0), retry_after: None });
-        assert!(registry.take(key, 1).is_some());
+        assert!(registry.slots.take(key, 1).is_some());
+    }
+
+    #[test]
+    fn who_waits_has_a_place_and_who_leaves_gives_it_back() {
+        let quotas = Quotas::default();
+        let store = store(&quotas);
+        let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::LeakyBucket).unwrap();
+        let quota = quotas.intern(quota.delaying(Duration::from_secs(60)).unwrap()).unwrap();
+        let charges = [charge(KeyHasher::default().start("k").finish(), &quota, 1)];
+        let registry = Registries::default();
+        let ask = || admit(&store, &registry, &[], &charges, 0);
+        assert_eq!(ask().verdict.unwrap().wait(), None);
+        let mut waiting = ask().verdict.unwrap();
+        assert_eq!((waiting.wait(), registry.waiting.in_flight()), (Some(SECOND), 1));
+        let refused = ask().verdict.unwrap_err();
+        assert_eq!(refused, Denial { limit: 0, charge: Some(0), retry_after: Some(2 * SECOND) }, "the queue is full");
+        assert!(waiting.abandon(&store, 0));
+        assert_eq!(registry.waiting.in_flight(), 0);
+        let mut again = ask().verdict.unwrap();
+        assert_eq!(again.wait(), Some(SECOND), "nobody stood behind");
+        again.go_on();
+        assert!(!again.abandon(&store, 0), "what has gone on stays charged");
     }
 }

@@ -21,10 +21,11 @@ use crate::clock::Clock;
 use crate::compile::{Ground, compile};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::document::Document;
+use crate::limit::{Calendars, WallOffset};
 use crate::proxy::GatewayParts;
 use crate::server::{ListenError, Server};
 use crate::snapshot::{Current, Process, Snapshot};
-use crate::store::{MemoryStore, Store};
+use crate::store::{Budget, MemoryStore, Store, Sweep};
 use crate::telemetry::access_log::{self, Output, Queue};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::upstream::Shared;
@@ -76,7 +77,7 @@ pub struct App {
     ground: Ground,
     current: Arc<Current>,
     store: Arc<Store>,
-    clock: Clock,
+    times: Times,
     server: Server,
     control: Arc<Control>,
     reloads: mpsc::Receiver<oneshot::Sender<Reloaded>>,
@@ -110,14 +111,20 @@ impl App {
         // Metrics have a lane per worker, so the number of workers must be known first; compiling twice is the simplest way.
         let workers = worker_count(&compiled(&Ground::default())?.process);
         let registry = Registry::new(workers);
-        let ground = Ground { registry: registry.clone(), ..Ground::default() };
+        let clock = Clock::system();
+        let wall = WallOffset::default();
+        wall.set(clock.wall_now(), clock.now());
+        let ground = Ground { registry: registry.clone(), calendars: Calendars::new(wall.clone()), ..Ground::default() };
         let snapshot = compiled(&ground)?;
         let process = snapshot.process.clone();
         let listeners = snapshot.listeners.clone();
-        let store = Arc::new(Store::Memory(MemoryStore::new(process.max_keys, ground.quotas.clone())));
+        let store = MemoryStore::new(ground.quotas.clone());
+        store.arrange(&budgets(&snapshot));
+        let store = Arc::new(Store::Memory(store));
+        let times = Times { clock: clock.clone(), wall };
+        times.tell(&snapshot);
         let current = Arc::new(Current::new(snapshot));
-        let slots = Slots::default();
-        let clock = Clock::system();
+        let (slots, waiting) = (Slots::default(), Slots::default());
         let admin_listener =
             admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
         let admin = admin_listener.local_addr()?;
@@ -130,6 +137,7 @@ impl App {
                 clock: clock.clone(),
                 store: Arc::clone(&store),
                 slots: slots.clone(),
+                waiting: waiting.clone(),
                 current: Arc::clone(&current),
                 upstreams: Arc::clone(&upstreams),
                 registry: registry.clone(),
@@ -144,6 +152,7 @@ impl App {
             registry: registry.clone(),
             store: Arc::clone(&store),
             slots,
+            waiting,
             current: Arc::clone(&current),
             ready: AtomicBool::new(true),
             reload,
@@ -157,7 +166,7 @@ impl App {
             ground,
             current,
             store,
-            clock,
+            times,
             server,
             control,
             reloads,
@@ -199,12 +208,15 @@ impl App {
                     // The answer is for whoever asked; if that client has left, the log has it.
                     let _ = reply.send(self.reload("admin"));
                 }
-                _ = looks.tick() => if self.watch.changed() {
-                    let _ = self.reload("file");
-                },
+                _ = looks.tick() => {
+                    self.times.tell(&self.current.load());
+                    if self.watch.changed() {
+                        let _ = self.reload("file");
+                    }
+                }
                 _ = sweeps.tick() => {
                     let Store::Memory(store) = &*self.store;
-                    store.sweep(self.clock.now());
+                    store.sweep(Sweep::Slice, self.times.clock.now());
                 }
             }
         }
@@ -244,7 +256,8 @@ impl App {
             }
         }
         let Store::Memory(store) = &*self.store;
-        store.set_max_keys(snapshot.process.max_keys);
+        store.arrange(&budgets(&snapshot));
+        self.times.tell(&snapshot);
         for listener in &snapshot.listeners {
             if !before.listeners.iter().any(|old| old.address == listener.address) {
                 info!(listener = &*listener.name, address = ?self.server.bound(listener), "listening");
@@ -276,6 +289,26 @@ impl App {
         info!(?stopped, "stopped");
         Ok(stopped)
     }
+}
+
+/// What has to be told now and then what time it is.
+#[derive(Debug)]
+struct Times {
+    clock: Clock,
+    wall: WallOffset,
+}
+
+impl Times {
+    /// Calendars follow a wall clock that was set, schedules begin and end.
+    fn tell(&self, snapshot: &Snapshot) {
+        let now = self.clock.now();
+        self.wall.set(self.clock.wall_now(), now);
+        snapshot.policy.schedules.refresh(self.wall.wall_nanos(now));
+    }
+}
+
+fn budgets(snapshot: &Snapshot) -> Vec<Budget> {
+    snapshot.rooms.iter().map(|room| room.budget.clone()).collect()
 }
 
 impl ReloadCounters {
@@ -351,5 +384,5 @@ impl Process {
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// A change of the file is in force well within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
-/// Idle counters are dropped at this pace; see `MemoryStore::sweep` for what it costs.
-const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// A slice of the store is swept at this pace; all of it takes a hundred of them.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);

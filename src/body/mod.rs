@@ -2,9 +2,11 @@
 //!
 //! [`RequestBody`] wraps what a client sends: a size cap and an idle timeout. [`Body`] is the one type of every response,
 //! the gateway's own and upstream's; dropping it, at its end or before, drops the guard that travels with it, which is how
-//! a concurrency slot is held to the last byte. This module knows neither clients nor upstreams: the source is a parameter.
+//! a concurrency slot is held to the last byte. [`usage`] reads a number out of a response that passes by. This module knows
+//! neither clients nor upstreams: the source is a parameter.
 
 mod patience;
+pub mod usage;
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -117,11 +119,18 @@ pub enum End {
 
 /// Travels with a body, is told how it ended, and is dropped then.
 pub trait EndOfBody {
+    /// Called with every piece that passes.
+    fn passed(&mut self, data: &Bytes);
+
     /// Called exactly once, just before the drop.
     fn ended(&mut self, end: End);
 }
 
 impl<G: EndOfBody> EndOfBody for Box<G> {
+    fn passed(&mut self, data: &Bytes) {
+        (**self).passed(data);
+    }
+
     fn ended(&mut self, end: End) {
         (**self).ended(end);
     }
@@ -174,7 +183,10 @@ where
         let this = self.get_mut();
         match &mut this.source {
             Source::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Source::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Source::Full(bytes) => {
+                this.guard.passed(bytes);
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
             Source::Stream(stream) => {
                 let polled = Pin::new(stream).poll_frame(cx);
                 if let Some(patience) = &this.patience {
@@ -184,7 +196,15 @@ where
                     }
                 }
                 let frame = ready!(polled);
-                this.failed |= matches!(frame, Some(Err(_)));
+                match &frame {
+                    Some(Ok(frame)) => {
+                        if let Some(data) = frame.data_ref() {
+                            this.guard.passed(data);
+                        }
+                    }
+                    Some(Err(_)) => this.failed = true,
+                    None => {}
+                }
                 Poll::Ready(frame)
             }
         }

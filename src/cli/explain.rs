@@ -131,7 +131,7 @@ fn report_plan(snapshot: &Snapshot, facts: &Facts<'_>, identity: &Identity<'_>, 
     if proceed.exempt {
         return say!(out, "limits    none: the request is exempt");
     }
-    let subject = Subject { facts, identity, route: Some(route.id) };
+    let subject = Subject { facts, identity, route: Some(route.id), active: snapshot.policy.schedules.active() };
     for limit in &snapshot.policy.limits {
         say!(out, "limit     {}: {}", limit.name, verdict(limit, &subject, route));
     }
@@ -151,11 +151,11 @@ fn verdict(limit: &Limit, subject: &Subject<'_>, route: &crate::policy::Route) -
     if let Amount::Concurrency(max) = &limit.amount {
         return format!("{max} in flight{shadow}");
     }
-    let windows = limit.windows(subject.identity);
+    let windows = limit.windows(subject);
     if windows.is_empty() {
         return format!("unlimited{shadow}");
     }
-    let cost = limit.cost.unwrap_or(route.cost);
+    let cost = limit.cost.of(subject, route);
     let policies = windows.iter().map(|window| window.policy.to_str().unwrap_or_default()).collect::<Vec<_>>().join(", ");
     format!("cost {cost} of {policies}{shadow}")
 }

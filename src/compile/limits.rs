@@ -4,21 +4,23 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use http::HeaderValue;
 
+use super::costs::{Context, settlement};
+use super::rooms::Need;
 use super::{Compiler, Names};
 use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, NOT_AVAILABLE, NamedField, PerPart, PerWord, RateSpec};
-use crate::limit::{Algorithm, Quota};
-use crate::policy::{Amount, KeyPart, Limit, Missing, Window, Windows};
-use crate::snapshot::LimitMetrics;
+use crate::policy::{Amount, Cost, KeyPart, Limit, Missing, ScheduleId, Window, Windows};
+use crate::snapshot::{LimitMetrics, Room};
 use crate::telemetry::metrics;
 use crate::units::{Rate, RateOrUnlimited, Span};
 
 impl Compiler<'_> {
-    pub(super) fn limits(&mut self, names: &Names<'_>) -> Vec<Limit> {
+    /// The limits, and the room that each gets in the store.
+    pub(super) fn limits(&mut self, names: &Names<'_>) -> (Vec<Limit>, Vec<Room>) {
         let root = Path::root("limits");
         let config = self.config;
         let mut taken = HashSet::new();
-        let mut limits = Vec::new();
+        let (mut limits, mut needs) = (Vec::new(), Vec::new());
         for (i, limit) in config.limits.iter().enumerate() {
             let path = root.index(i);
             let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -28,16 +30,21 @@ impl Compiler<'_> {
             if !taken.insert(limit.name.as_str()) {
                 self.problem(&path.key("name"), format!("the name `{}` is taken already", limit.name));
             }
-            let compiled = self.limit(limit, &path, names);
-            limits.extend(compiled.filter(|_| limit.mode != config::Mode::Off));
+            let Some(compiled) = self.limit(limit, &path, names) else { continue };
+            // A limit that is off keeps its room, so that turning it on again goes on with its counters.
+            needs.extend(Need::of(limit, &compiled, path));
+            if limit.mode != config::Mode::Off {
+                limits.push(compiled);
+            }
         }
         self.route_costs_fit(&limits);
-        // Narrow before broad: shared counters are touched last, and only by requests that pass all others.
+        let rooms = self.rooms(needs);
+        // Narrow before broad: what is reported and refused first is the caller's own.
         limits.sort_by_key(|limit| breadth(&limit.per));
         for (id, limit) in (0..).zip(&mut limits) {
             limit.id = id;
         }
-        limits
+        (limits, rooms)
     }
 
     /// A route whose cost never fits a limit that counts it would answer 429 for ever.
@@ -45,10 +52,8 @@ impl Compiler<'_> {
         let config = self.config;
         for (i, route) in config.routes.iter().enumerate() {
             let Some(cost) = route.cost.map(u64::from) else { continue };
-            for limit in limits.iter().filter(|limit| limit.cost.is_none() && limit.counts_all_of(i)) {
-                let Amount::Rate { by_tier, .. } = &limit.amount else { continue };
-                let smallest = by_tier.iter().flatten().map(|window| window.quota.quota.burst()).min();
-                if let Some(burst) = smallest.filter(|burst| cost > *burst) {
+            for limit in limits.iter().filter(|limit| limit.cost == Cost::Route && limit.counts_all_of(i)) {
+                if let Some(burst) = limit.amount.smallest_burst().filter(|burst| cost > *burst) {
                     let message = format!("a cost of {cost} never fits limit `{}`, which holds {burst} at once", limit.name);
                     self.problem(&Path::root("routes").index(i).key("cost"), message);
                 }
@@ -63,18 +68,9 @@ impl Compiler<'_> {
         if limit.unless.as_ref().is_some_and(is_empty) {
             self.problem(&path.key("unless"), "an empty `unless` holds for every request, so the limit would count none");
         }
-        let algorithm = self.algorithm(limit.algorithm, &path.key("algorithm"));
         let amount = match (&limit.rate, limit.concurrency) {
-            (Some(rate), None) => self.rate(limit, rate, algorithm?, &per, path, names),
-            (None, Some(max)) => {
-                if max == 0 {
-                    self.problem(&path.key("concurrency"), "must be at least 1; to refuse everything use `blocked`");
-                }
-                if limit.cost.is_some() {
-                    self.problem(&path.key("cost"), "a concurrency limit counts requests; it has no cost");
-                }
-                Amount::Concurrency(max)
-            }
+            (Some(rate), None) => self.rate(limit, rate, &per, path, names),
+            (None, Some(max)) => self.concurrency(limit, max, path),
             (Some(_), Some(_)) => {
                 self.problem(path, "a limit has a rate or a concurrency, not both; write two limits");
                 return None;
@@ -89,6 +85,7 @@ impl Compiler<'_> {
         let key_start = self.ground.hasher.start(&limit.name);
         let differs = differing_tiers(&amount);
         let one_rate = !differs.contains(&true) && !is_overridden(&amount);
+        let (cost, response_cost) = self.cost(limit, &amount, &path.key("cost"));
         Some(Limit {
             id: 0,
             name: limit.name.as_str().into(),
@@ -99,10 +96,41 @@ impl Compiler<'_> {
             per,
             matcher,
             unless,
+            settlement: settlement(limit, response_cost),
+            queue: match limit.over {
+                config::Over::Delay(delay) => delay.queue,
+                config::Over::Reject => 0,
+            },
+            warmup: self.warmup(limit, &path.key("warmup")),
+            space: self.ground.spaces.intern(&limit.name),
             amount,
-            cost: limit.cost.map(|config::Number(cost)| u64::from(cost)),
+            cost,
             shadow: limit.mode == config::Mode::Shadow,
         })
+    }
+
+    /// Requests in flight; what is about rates means nothing here.
+    fn concurrency(&mut self, limit: &config::Limit, max: u32, path: &Path) -> Amount {
+        if max == 0 {
+            self.problem(&path.key("concurrency"), "must be at least 1; to refuse everything use `blocked`");
+        }
+        if limit.cost.is_some() {
+            self.problem(&path.key("cost"), "a concurrency limit counts requests; it has no cost");
+        }
+        let rates_only = [
+            ("over", limit.over != config::Over::Reject),
+            ("count", limit.count.is_some()),
+            ("refund", limit.refund.is_some()),
+            ("during", !limit.during.0.is_empty()),
+            ("align", limit.align.is_some()),
+            ("timezone", limit.timezone.is_some()),
+            ("warmup", limit.warmup.is_some()),
+            ("max_keys", limit.max_keys.is_some()),
+        ];
+        for (key, _) in rates_only.into_iter().filter(|(_, given)| *given) {
+            self.problem(&path.key(key), "a concurrency limit has no rate that this could be about");
+        }
+        Amount::Concurrency(max)
     }
 
     fn per(&mut self, config::Per(parts): &config::Per, path: &Path) -> (Vec<KeyPart>, bool) {
@@ -128,37 +156,9 @@ impl Compiler<'_> {
         (per, is_global)
     }
 
-    fn algorithm(&mut self, algorithm: config::Algorithm, path: &Path) -> Option<Algorithm> {
-        let name = match algorithm {
-            config::Algorithm::Gcra => return Some(Algorithm::Gcra),
-            config::Algorithm::FixedWindow => return Some(Algorithm::FixedWindow),
-            config::Algorithm::TokenBucket => "token_bucket",
-            config::Algorithm::LeakyBucket => "leaky_bucket",
-            config::Algorithm::SlidingWindow => "sliding_window",
-            config::Algorithm::SlidingLog => "sliding_log",
-        };
-        self.problem(path, format!("`{name}` is {NOT_AVAILABLE}"));
-        None
-    }
-
-    fn rate(
-        &mut self,
-        limit: &config::Limit,
-        rate: &RateSpec,
-        algorithm: Algorithm,
-        per: &[KeyPart],
-        path: &Path,
-        names: &Names<'_>,
-    ) -> Amount {
-        let at = path.key("rate");
-        let context = Context { limit, algorithm, own: breadth(per) <= OWN_BREADTH };
-        let by_tier = match rate {
-            RateSpec::Same(rates) => {
-                let windows = self.windows(rates, &context, &at);
-                vec![windows; names.tiers.len()]
-            }
-            RateSpec::ByTier(by_tier) => self.by_tier(by_tier, &context, &at, names),
-        };
+    fn rate(&mut self, limit: &config::Limit, rate: &RateSpec, per: &[KeyPart], path: &Path, names: &Names<'_>) -> Amount {
+        let context = self.context(limit, breadth(per) <= OWN_BREADTH, path);
+        let by_tier = self.rate_spec(rate, &context, &path.key("rate"), names);
         let mut by_client = HashMap::new();
         for (i, client) in self.config.clients.iter().enumerate() {
             if let Some(rates) = client.limits.get(&limit.name) {
@@ -167,7 +167,35 @@ impl Compiler<'_> {
                 by_client.extend(names.clients.named(&client.id).map(|id| (id, windows)));
             }
         }
-        Amount::Rate { by_tier, by_client }
+        let during = self.during(limit, &context, &path.key("during"), names);
+        Amount::Rate { by_tier, by_client, during }
+    }
+
+    fn during(
+        &mut self,
+        limit: &config::Limit,
+        context: &Context<'_>,
+        path: &Path,
+        names: &Names<'_>,
+    ) -> Vec<(ScheduleId, Vec<Windows>)> {
+        let mut during = Vec::new();
+        for (i, config::During { schedule, rate }) in limit.during.0.iter().enumerate() {
+            let at = path.index(i);
+            let by_tier = self.rate_spec(rate, context, &at.key("rate"), names);
+            during.extend(self.schedule_id(schedule, &at.key("schedule"), names).map(|schedule| (schedule, by_tier)));
+        }
+        during
+    }
+
+    /// Windows by tier.
+    fn rate_spec(&mut self, rate: &RateSpec, context: &Context<'_>, path: &Path, names: &Names<'_>) -> Vec<Windows> {
+        match rate {
+            RateSpec::Same(rates) => {
+                let windows = self.windows(rates, context, path);
+                vec![windows; names.tiers.len()]
+            }
+            RateSpec::ByTier(by_tier) => self.by_tier(by_tier, context, path, names),
+        }
     }
 
     fn by_tier(
@@ -231,20 +259,25 @@ impl Compiler<'_> {
     }
 
     fn window(&mut self, rate: &Rate, several: bool, context: &Context<'_>, path: &Path) -> Option<Window> {
-        let Context { limit, algorithm, own } = context;
-        let quota = match Quota::new(rate.count, rate.period, rate.burst, *algorithm) {
-            Ok(quota) => quota,
+        let Context { limit, least_cost, own, .. } = context;
+        let quota = match context.quota(rate) {
+            Ok(quota) => self.aligned(quota, context, path)?,
             Err(error) => {
                 self.problem(path, error.to_string());
                 return None;
             }
         };
-        if let Some(config::Number(cost)) = limit.cost
-            && u64::from(cost) > quota.burst()
-        {
-            let burst = quota.burst();
-            self.problem(path, format!("a cost of {cost} never fits into {burst} at once; raise the burst or lower the cost"));
+        let most = quota.largest_cost();
+        if *least_cost > most {
+            self.problem(
+                path,
+                format!("a cost of {least_cost} never fits into {most} at once; raise the burst or lower the cost"),
+            );
         }
+        let Some(interned) = self.ground.quotas.intern(quota) else {
+            self.problem(path, "a million different rates have been in force since the start; restart to forget them");
+            return None;
+        };
         // `q` cells in `w` seconds: the burst and the time it takes to refill, so that `r` never exceeds `q` and `q/w` is
         // the rate.
         let policy_name =
@@ -252,7 +285,7 @@ impl Compiler<'_> {
         let seconds = quota.capacity().div_ceil(crate::clock::SECOND).max(1);
         let policy = HeaderValue::from_str(&format!("{policy_name};q={};w={seconds}", quota.burst())).ok()?;
         let limit = HeaderValue::from(quota.burst());
-        Some(Window { quota: self.ground.quotas.intern(quota), policy, policy_name: policy_name.into(), limit, own: *own })
+        Some(Window { quota: interned, policy, policy_name: policy_name.into(), limit, own: *own })
     }
 
     pub(super) fn limit_metrics(&self, limit: &str, names: &Names<'_>) -> LimitMetrics {
@@ -260,14 +293,15 @@ impl Compiler<'_> {
             let counter = |tier: &&str| self.ground.registry.counter(family, &[("limit", limit), ("tier", tier)]);
             names.tiers.iter().map(counter).collect()
         };
-        LimitMetrics { limited: by_tier(metrics::LIMITED), shadow: by_tier(metrics::SHADOW_LIMITED) }
+        let of_limit = |family| self.ground.registry.counter(family, &[("limit", limit)]);
+        LimitMetrics {
+            limited: by_tier(metrics::LIMITED),
+            shadow: by_tier(metrics::SHADOW_LIMITED),
+            reserved: of_limit(metrics::RESERVED_CELLS),
+            settled: of_limit(metrics::SETTLED_CELLS),
+            delay: self.ground.registry.histogram(metrics::DELAY, &[("limit", limit)]),
+        }
     }
-}
-
-struct Context<'l> {
-    limit: &'l config::Limit,
-    algorithm: Algorithm,
-    own: bool,
 }
 
 fn key_part(word: PerWord) -> Option<KeyPart> {
@@ -294,12 +328,19 @@ fn missing(written: Option<config::Missing>, per: &[KeyPart]) -> Missing {
     }
 }
 
-/// By tier, whether its rates differ from the first tier's.
+/// By tier, whether its rates ever differ from the first tier's.
 fn differing_tiers(amount: &Amount) -> Vec<bool> {
-    let Amount::Rate { by_tier, .. } = amount else { return Vec::new() };
-    let ids = |windows: &Windows| windows.iter().map(|window| window.quota.id).collect::<Vec<_>>();
-    let first = by_tier.first().map(ids);
-    by_tier.iter().map(|windows| first.as_ref() != Some(&ids(windows))).collect()
+    let Amount::Rate { by_tier, during, .. } = amount else { return Vec::new() };
+    let always = std::iter::once(by_tier).chain(during.iter().map(|(_, by_tier)| by_tier));
+    let mut differs = vec![false; by_tier.len()];
+    for by_tier in always {
+        let ids = |windows: &Windows| windows.iter().map(|window| window.quota.id).collect::<Vec<_>>();
+        let first = by_tier.first().map(ids);
+        for (differs, windows) in differs.iter_mut().zip(by_tier) {
+            *differs |= first.as_ref() != Some(&ids(windows));
+        }
+    }
+    differs
 }
 
 /// Whether some client has a rate of its own.
@@ -313,8 +354,9 @@ fn breadth(per: &[KeyPart]) -> u8 {
 }
 
 fn is_empty(conditions: &config::Match) -> bool {
-    let config::Match { path, methods, hosts, headers, query, routes, tiers, clients, ips, authenticated, .. } = conditions;
-    let lists = [path, methods, hosts, routes, tiers, clients, ips];
+    let config::Match { path, methods, hosts, headers, query, routes, tiers, clients, ips, authenticated, schedule, .. } =
+        conditions;
+    let lists = [path, methods, hosts, routes, tiers, clients, ips, schedule];
     lists.iter().all(|list| list.is_none()) && headers.is_none() && query.is_none() && authenticated.is_none()
 }
 

@@ -9,7 +9,7 @@ use super::{Compiler, Names};
 use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, IgnoreCase, List};
 use crate::identity::{TierId, address::parse_ranges};
-use crate::policy::{HostPattern, Matcher, Pattern, Value};
+use crate::policy::{HostPattern, Matcher, Pattern, ScheduleId, Value};
 
 impl Compiler<'_> {
     pub(super) fn matcher(&mut self, conditions: &config::Match, path: &Path, names: &Names<'_>) -> Matcher {
@@ -35,6 +35,9 @@ impl Compiler<'_> {
             clients: self.list(&conditions.clients, &path.key("clients"), clients),
             ips: self.ranges(&conditions.ips, &path.key("ips")),
             authenticated: conditions.authenticated,
+            schedules: self.list(&conditions.schedule, &path.key("schedule"), |compiler, schedule, at| {
+                compiler.schedule_id(schedule, at, names)
+            }),
         }
     }
 
@@ -77,7 +80,7 @@ impl Compiler<'_> {
         matchers
     }
 
-    fn list<T>(
+    pub(super) fn list<T>(
         &mut self,
         list: &Option<List<String>>,
         path: &Path,
@@ -159,6 +162,15 @@ impl Compiler<'_> {
         let found = names.tiers.iter().position(|tier| *tier == name).and_then(|i| u16::try_from(i).ok()).map(TierId);
         if found.is_none() {
             self.unknown(path, "tier", name, "tiers", &names.tiers);
+        }
+        found
+    }
+
+    pub(super) fn schedule_id(&mut self, name: &str, path: &Path, names: &Names<'_>) -> Option<ScheduleId> {
+        let found = names.schedules.get(name).copied();
+        if found.is_none() {
+            let known: Vec<_> = names.schedules.keys().copied().collect();
+            self.unknown(path, "schedule", name, "schedules", &known);
         }
         found
     }

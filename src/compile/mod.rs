@@ -3,10 +3,13 @@
 //! The only road from one to the other. All references are resolved here, so nothing later looks up a name; all numbers are
 //! checked here, so nothing later checks again. A problem does not stop the search for more.
 
+mod costs;
 mod identity;
 mod limits;
 mod matching;
+mod rooms;
 mod routes;
+mod schedules;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -19,8 +22,8 @@ use crate::config::document::Document;
 use crate::config::{self, Config, NOT_AVAILABLE};
 use crate::headers::Family;
 use crate::identity::Clients;
-use crate::limit::{KeyHasher, Quotas};
-use crate::policy::{Policy, RouteId, Routes, UpstreamId};
+use crate::limit::{Calendars, KeyHasher, Quotas, Spaces};
+use crate::policy::{Policy, RouteId, Routes, ScheduleId, Schedules, UpstreamId};
 use crate::request::PathRules;
 use crate::respond::BodyForm;
 use crate::snapshot::{AccessLog, Listener, Process, Rejection, Snapshot};
@@ -32,6 +35,10 @@ use crate::telemetry::metrics::Registry;
 pub struct Ground {
     /// Every quota ever configured.
     pub quotas: Quotas,
+    /// Every room in the store ever named.
+    pub spaces: Spaces,
+    /// Every calendar ever configured.
+    pub calendars: Calendars,
     /// Makes counter keys.
     pub hasher: KeyHasher,
     /// Where counts are kept.
@@ -41,7 +48,13 @@ pub struct Ground {
 impl Default for Ground {
     /// For `check` and `explain`: nothing is kept.
     fn default() -> Self {
-        Self { quotas: Quotas::default(), hasher: KeyHasher::default(), registry: Registry::new(0) }
+        Self {
+            quotas: Quotas::default(),
+            spaces: Spaces::default(),
+            calendars: Calendars::default(),
+            hasher: KeyHasher::default(),
+            registry: Registry::new(0),
+        }
     }
 }
 
@@ -86,6 +99,7 @@ struct Names<'c> {
     clients: Clients,
     routes: BTreeMap<&'c str, RouteId>,
     upstreams: BTreeMap<&'c str, UpstreamId>,
+    schedules: BTreeMap<&'c str, ScheduleId>,
 }
 
 impl<'c> Compiler<'c> {
@@ -96,10 +110,11 @@ impl<'c> Compiler<'c> {
         let clients = self.clients(&tiers);
         let routes = self.indexed(&Path::root("routes"), config.routes.iter().map(|route| route.name.as_str()), RouteId);
         let upstreams = (0..).zip(config.upstreams.keys()).map(|(i, name)| (name.as_str(), UpstreamId(i))).collect();
-        let names = Names { tiers, clients, routes, upstreams };
+        let (schedules, times) = self.schedules();
+        let names = Names { tiers, clients, routes, upstreams, schedules };
         let exempt = self.exceptions(&config.exempt, &Path::root("exempt"), &names, config::IgnoreCase::Always);
         let blocked = self.exceptions(&config.blocked, &Path::root("blocked"), &names, config::IgnoreCase::Limits);
-        let limits = self.limits(&names);
+        let (limits, rooms) = self.limits(&names);
         let compiled_routes = self.routes(&names);
         let compiled_upstreams = self.upstreams();
         let process = self.process();
@@ -116,7 +131,14 @@ impl<'c> Compiler<'c> {
             },
             identity,
             identity_headers,
-            policy: Policy { routes: Routes::new(compiled_routes, ignore_case), limits, exempt, blocked },
+            policy: Policy {
+                routes: Routes::new(compiled_routes, ignore_case),
+                limits,
+                exempt,
+                blocked,
+                schedules: Schedules::new(times),
+            },
+            rooms,
             upstreams: compiled_upstreams,
             rejection,
             access_log: access_log(&config.access_log),
@@ -241,7 +263,6 @@ impl<'c> Compiler<'c> {
             admin_address: address?,
             admin_token: Some(config.admin.token.as_str()).filter(|token| !token.is_empty()).map(Into::into),
             access_log_to: config.access_log.to.as_str().into(),
-            max_keys: usize::try_from(config.store.memory.max_keys).unwrap_or(usize::MAX),
             shutdown_delay: config.shutdown.delay.0,
             shutdown_drain: config.shutdown.drain.0,
         })

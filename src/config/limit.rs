@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::words::word_only;
-use super::{List, NotYet, Number, Per, RateSpec};
+use super::words::StatusPattern;
+use super::{Cost, List, NotYet, Over, Per, RateSpec};
+use crate::units::Span;
 
 /// A named rule.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -29,23 +30,30 @@ pub struct Limit {
     #[serde(default)]
     pub algorithm: Algorithm,
     /// Cells per request; the route's cost by default.
-    pub cost: Option<Number>,
+    pub cost: Option<Cost>,
     /// What happens when a part of `per` is missing.
     pub missing: Option<Missing>,
     /// Whether it refuses.
     #[serde(default)]
     pub mode: Mode,
-    /// What happens over the limit; only `reject` in this version.
-    #[serde(default, deserialize_with = "word_only")]
+    /// What happens over the limit.
+    #[serde(default)]
     pub over: Over,
-    /// Not available in this version.
+    /// Charged only for these responses.
+    pub count: Option<Statuses>,
+    /// Given back for these responses.
+    pub refund: Option<Statuses>,
+    /// Other rates while a schedule is active; the first that is decides.
     #[serde(default)]
-    #[schemars(skip)]
-    pub count: NotYet,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub refund: NotYet,
+    pub during: List<During>,
+    /// Where windows begin.
+    pub align: Option<Align>,
+    /// The time zone of calendar windows; UTC by default.
+    pub timezone: Option<String>,
+    /// More for clients seen for the first time.
+    pub warmup: Option<Warmup>,
+    /// Counters it keeps at most; a share of the store's by default.
+    pub max_keys: Option<u64>,
     /// Not available in this version.
     #[serde(default)]
     #[schemars(skip)]
@@ -58,18 +66,50 @@ pub struct Limit {
     #[serde(default)]
     #[schemars(skip)]
     pub response: NotYet,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub align: NotYet,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub timezone: NotYet,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub warmup: NotYet,
+}
+
+/// Responses by status.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Statuses {
+    /// Codes, or classes such as `5xx`.
+    pub status: List<StatusPattern>,
+}
+
+/// Another rate for some time.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct During {
+    /// When: the name of a schedule.
+    pub schedule: String,
+    /// The rate then.
+    pub rate: RateSpec,
+}
+
+/// Where windows begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Align {
+    /// With the day, the week (Monday) or the month in a time zone.
+    Calendar,
+}
+
+/// More for clients seen for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Warmup {
+    /// Until the plain quota is reached.
+    #[serde(rename = "for")]
+    pub glide: Span,
+    /// What the quota is multiplied with at first, from 1 to 1000.
+    pub factor: f64,
+    /// A client that has not been seen for this long is new again.
+    #[serde(default = "thirty_days")]
+    pub forget_after: Span,
+}
+
+fn thirty_days() -> Span {
+    super::seconds(30 * 86_400)
 }
 
 /// How a limit counts.
@@ -81,17 +121,13 @@ pub enum Algorithm {
     Gcra,
     /// A count that starts again with every window.
     FixedWindow,
-    /// Not available in this version.
-    #[schemars(skip)]
+    /// The same by its other name.
     TokenBucket,
-    /// Not available in this version.
-    #[schemars(skip)]
+    /// A meter, or a queue with `over: delay`.
     LeakyBucket,
-    /// Not available in this version.
-    #[schemars(skip)]
+    /// Two counts, the older one fading.
     SlidingWindow,
-    /// Not available in this version.
-    #[schemars(skip)]
+    /// Every cell's time; at most 4096 of them.
     SlidingLog,
 }
 
@@ -116,15 +152,6 @@ pub enum Mode {
     Shadow,
     /// It isn't there.
     Off,
-}
-
-/// What happens over the limit.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Over {
-    /// The request is refused.
-    #[default]
-    Reject,
 }
 
 /// Which requests. All that is given must hold; a list is any-of.
@@ -154,7 +181,6 @@ pub struct Match {
     /// Not available in this version.
     #[schemars(skip)]
     pub key_prefix: NotYet,
-    /// Not available in this version.
-    #[schemars(skip)]
-    pub schedule: NotYet,
+    /// Schedules by name.
+    pub schedule: Option<List<String>>,
 }

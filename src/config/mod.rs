@@ -5,6 +5,7 @@
 //!
 //! A key whose capability does not exist yet has the type [`NotYet`], which refuses it by name: never silently ignored.
 
+mod cost;
 pub mod diagnostic;
 pub mod document;
 mod identity;
@@ -14,6 +15,7 @@ mod operation;
 mod position;
 mod repair;
 mod route;
+mod schedule;
 mod words;
 
 use std::collections::BTreeMap;
@@ -23,17 +25,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::units::Span;
+pub use cost::{Cost, Delay, HeaderCost, Number, Over, ResponseHeaderCost, ResponseJsonCost};
 pub use identity::{ApiKey, Client, Exception, Identity, IdentityPart, IpGrouping, Unknown, User};
-pub use limit::{Algorithm, Limit, Match, Missing, Mode, Over};
+pub use limit::{Algorithm, Align, During, Limit, Match, Missing, Mode, Statuses, Warmup};
 pub use listener::{EncodedSlash, IgnoreCase, Listener, ListenerTimeouts, Paths, Protocol, ProxyProtocol, TrailingSlash};
 pub use operation::{AccessLog, Admin, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown, Store};
 pub use route::{
     Balance, Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol,
     UpstreamTimeouts,
 };
+pub use schedule::Schedule;
 pub(crate) use words::NOT_AVAILABLE;
 pub use words::{
-    ApiKeySource, Endpoint, List, NamedField, NotYet, Number, Per, PerPart, PerWord, ProxyRange, RateSpec, Windows, Workers,
+    ApiKeySource, Endpoint, List, NamedField, NotYet, Per, PerPart, PerWord, ProxyRange, RateSpec, StatusPattern, Windows,
+    Workers,
 };
 
 /// The whole file.
@@ -76,10 +81,9 @@ pub struct Config {
     /// A request must pass all limits that match; it is charged to all or to none.
     #[serde(default)]
     pub limits: Vec<Limit>,
-    /// Not available in this version.
+    /// Named times, for `match.schedule` and `during`.
     #[serde(default)]
-    #[schemars(skip)]
-    pub schedules: NotYet,
+    pub schedules: BTreeMap<String, Schedule>,
     /// Where requests go; the most specific pattern wins.
     pub routes: Vec<Route>,
     /// Sets of interchangeable servers.

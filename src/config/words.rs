@@ -183,39 +183,6 @@ impl JsonSchema for Workers {
     }
 }
 
-/// A cost: a plain number in this version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Number(pub u32);
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NumberOnly;
-        impl<'de> Visitor<'de> for NumberOnly {
-            type Value = Number;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number from 0 to 4294967295")
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Number, E> {
-                u32::try_from(number).map(Number).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Number, A::Error> {
-                IgnoredAny.visit_map(map)?;
-                Err(de::Error::custom("a cost from headers or responses is not available in this version"))
-            }
-        }
-        deserializer.deserialize_any(NumberOnly)
-    }
-}
-
-impl JsonSchema for Number {
-    fn schema_name() -> Cow<'static, str> {
-        "Cost".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 0, "maximum": 4_294_967_295_u32 })
-    }
-}
-
 /// All windows of a limit for one kind of caller; all must pass.
 pub type Windows = List<RateOrUnlimited>;
 
@@ -434,5 +401,50 @@ impl JsonSchema for Endpoint {
             { "type": "object", "additionalProperties": false, "required": ["url"], "properties": {
                 "url": { "type": "string" }, "weight": { "type": "integer", "minimum": 1 } } },
         ] })
+    }
+}
+
+/// A status, or a class of them: `404`, `"5xx"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusPattern {
+    /// The lowest.
+    pub from: u16,
+    /// The highest.
+    pub to: u16,
+}
+
+impl<'de> Deserialize<'de> for StatusPattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CodeOrClass;
+        impl Visitor<'_> for CodeOrClass {
+            type Value = StatusPattern;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a status from 200 to 599, or a class such as 5xx")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<StatusPattern, E> {
+                if let Ok(code) = text.parse() {
+                    return self.visit_u64(code);
+                }
+                let class =
+                    text.strip_suffix("xx").and_then(|class| class.parse::<u16>().ok()).filter(|class| (2..=5).contains(class));
+                let from = class.ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))? * 100;
+                Ok(StatusPattern { from, to: from + 99 })
+            }
+            fn visit_u64<E: de::Error>(self, code: u64) -> Result<StatusPattern, E> {
+                let valid = u16::try_from(code).ok().filter(|code| (200..=599).contains(code));
+                let code = valid.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(code), &self))?;
+                Ok(StatusPattern { from: code, to: code })
+            }
+        }
+        deserializer.deserialize_any(CodeOrClass)
+    }
+}
+
+impl JsonSchema for StatusPattern {
+    fn schema_name() -> Cow<'static, str> {
+        "StatusPattern".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "integer", "minimum": 200, "maximum": 599 }, { "type": "string", "pattern": "^[2-5](xx|[0-9][0-9])$" }] })
     }
 }

@@ -3,6 +3,8 @@
 //! `draft-ietf-httpapi-ratelimit-headers-10` has the lists, -03 the three numbers. Where a field is a list, ours is added behind
 //! upstream's own; where it is one number and upstream has said one, upstream's stays.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::clock::{Nanos, SECOND};
@@ -21,10 +23,9 @@ pub enum Family {
 }
 
 /// What is reported: one window of one limit.
-#[derive(Clone, Copy)]
 pub struct Numbers<'w> {
     /// Cells at once from idle.
-    pub limit: &'w HeaderValue,
+    pub limit: Cow<'w, HeaderValue>,
     /// Cells left.
     pub remaining: u64,
     /// Until all are there again.
@@ -69,7 +70,7 @@ fn add_three(headers: &mut HeaderMap, [limit, remaining, until]: &[HeaderName; 3
     if headers.contains_key(limit) {
         return;
     }
-    headers.insert(limit, numbers.limit.clone());
+    headers.insert(limit, numbers.limit.clone().into_owned());
     headers.insert(remaining, HeaderValue::from(numbers.remaining));
     headers.insert(until, HeaderValue::from(reset));
 }
@@ -105,7 +106,7 @@ mod tests {
         let policy = HeaderValue::from_static("\"plan\";q=5;w=60");
         let limit = HeaderValue::from(5);
         let numbers = Numbers {
-            limit: &limit,
+            limit: Cow::Borrowed(&limit),
             remaining: 3,
             reset_after: 24 * SECOND + 1,
             retry_after,

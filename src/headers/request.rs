@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{COOKIE, MAX_FORWARDS, TE, VIA};
+use http::header::{ACCEPT_ENCODING, COOKIE, MAX_FORWARDS, TE, VIA};
 use http::{HeaderName, HeaderValue, Method, Version};
 
 use super::HeaderEdits;
@@ -58,6 +58,8 @@ pub struct Forwarding<'a> {
     pub edits: &'a HeaderEdits,
     /// Headers with a meaning of their own.
     pub identity: &'a IdentityHeaders,
+    /// Whether the response is going to be read on its way, so that upstream must not compress it.
+    pub plain_response: bool,
     /// The upstream's `host:port`, for clients that named no host.
     pub default_host: &'a str,
 }
@@ -125,6 +127,7 @@ impl Forwarding<'_> {
                 || (!self.via_trusted_proxy && (is_forwarding(text) || self.identity.trusted_only.contains(name)))
                 || is_look_alike(text, self.reserved())
                 || self.edits.drops(name)
+                || (self.plain_response && name == ACCEPT_ENCODING)
                 || (name == MAX_FORWARDS && self.facts.method == Method::OPTIONS)
                 || (name == COOKIE && self.facts.version == Version::HTTP_2);
             if !dropped {
@@ -348,6 +351,7 @@ mod tests {
             via_trusted_proxy,
             edits: &edits,
             identity: &identity,
+            plain_response: false,
             default_host: "up:1",
         };
         String::from_utf8(EndToEndHead::new(&forwarding).bytes().to_vec()).unwrap()

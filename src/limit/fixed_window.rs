@@ -2,7 +2,7 @@
 //!
 //! The state packs the window's number and the count: `w:32 | c:32`. Worst case in any rolling window: `2·L`, all of it
 //! in one instant around an edge; that is what the other algorithms are for. `phase` moves each key's edges, so that
-//! not everybody's quota comes back in the same instant.
+//! not everybody's quota comes back in the same instant. A calendar's windows are where they are in its time zone, for all keys.
 
 use super::{Outcome, Quota, Step, Verdict};
 use crate::clock::Nanos;
@@ -12,6 +12,7 @@ use crate::clock::Nanos;
 pub fn decide(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> Step {
     let place = Place::at(quota, phase, now);
     let Window { number, count } = current(state, place.number);
+    let state = if count == 0 { 0 } else { Window { number, count }.pack() };
     let limit = quota.count();
     let free = limit.saturating_sub(count);
     let outcome = |verdict, count: u64| Outcome {
@@ -19,6 +20,7 @@ pub fn decide(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> S
         limit,
         remaining: limit.saturating_sub(count),
         reset_after: if count == 0 { 0 } else { place.until_end(number) },
+        delay: 0,
     };
     if cost <= free {
         let after = Window { number, count: count + cost };
@@ -29,11 +31,19 @@ pub fn decide(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> S
     Step { state, outcome: outcome(verdict, count) }
 }
 
-/// Takes back `cost`, unless the window it was charged to is over.
+/// Takes cells whether they fit or not.
 #[must_use]
-pub fn refund(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> u64 {
-    let window = Window::unpack(state);
-    if current(state, Place::at(quota, phase, now).number).number != window.number {
+pub fn force(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> u64 {
+    let Window { number, count } = current(state, Place::at(quota, phase, now).number);
+    Window { number, count: count.saturating_add(cost).min(MASK) }.pack()
+}
+
+/// Takes back what was charged at `at`, unless that window is over.
+#[must_use]
+pub fn refund(quota: &Quota, state: u64, phase: u64, at: Nanos, now: Nanos, cost: u64) -> u64 {
+    let window = current(state, Place::at(quota, phase, now).number);
+    let charged = Place::at(quota, phase, at).number;
+    if charged != window.number && charged.wrapping_sub(1) & MASK != window.number {
         return state;
     }
     Window { count: window.count.saturating_sub(cost), ..window }.pack()
@@ -42,7 +52,7 @@ pub fn refund(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> u
 /// The current window's count.
 #[must_use]
 pub fn used(quota: &Quota, state: u64, phase: u64, now: Nanos) -> u64 {
-    current(state, Place::at(quota, phase, now).number).count.min(quota.count())
+    current(state, Place::at(quota, phase, now).number).count
 }
 
 /// The state with `used` in the current window.
@@ -51,7 +61,8 @@ pub fn with_used(quota: &Quota, used: u64, phase: u64, now: Nanos) -> u64 {
     if used == 0 {
         return 0;
     }
-    Window { number: Place::at(quota, phase, now).number, count: used.min(quota.count()) }.pack()
+    let most = if quota.may_owe() { MASK } else { quota.count() };
+    Window { number: Place::at(quota, phase, now).number, count: used.min(most) }.pack()
 }
 
 #[derive(Clone, Copy)]
@@ -61,47 +72,50 @@ struct Window {
 }
 
 impl Window {
-    fn unpack(state: u64) -> Self {
-        Self { number: state >> 32, count: state & MASK }
-    }
-
     fn pack(self) -> u64 {
         (self.number << 32) | (self.count & MASK)
     }
 }
 
-/// The stored window if it is still the current one, else an empty current one. A window that is one ahead is kept:
-/// the clock went back a little. One that is further ahead is from another life and starts afresh.
+/// The stored window if it is still the current one, else an empty current one. One that is a window ahead is kept: the clock went back a
+/// little. What is further ahead keeps its count in the current window: nobody is locked out for the step, and nothing is refilled.
 fn current(state: u64, number: u64) -> Window {
-    let stored = Window::unpack(state);
-    if stored.number == number || (stored.number > number && stored.number - number <= 1) {
-        return stored;
+    let (stored, count) = (state >> 32, state & MASK);
+    match number.wrapping_sub(stored) & MASK {
+        0 | MASK => Window { number: stored, count },
+        1..=HALF => Window { number, count: 0 },
+        _ => Window { number, count },
     }
-    Window { number, count: 0 }
 }
 
 /// Where `now` lies in the sequence of windows.
 struct Place {
     number: u64,
-    elapsed: Nanos,
+    until_end: Nanos,
     period: Nanos,
 }
 
 impl Place {
     fn at(quota: &Quota, phase: u64, now: Nanos) -> Self {
         let period = quota.period();
+        if let Some(calendar) = quota.calendar() {
+            let window = calendar.window(now);
+            return Self { number: window.number & MASK, until_end: window.end.saturating_sub(now).max(1), period };
+        }
         let shifted = now.saturating_add(phase % period);
-        // The window before the first gets number 0 = "never seen", so real ones count from 1.
-        Self { number: (shifted / period + 1) & MASK, elapsed: shifted % period, period }
+        Self { number: (shifted / period) & MASK, until_end: period - shifted % period, period }
     }
 
     /// Time until window `number` (this one, or the next after a step back) ends. At least 1.
     fn until_end(&self, number: u64) -> Nanos {
-        (self.period - self.elapsed).saturating_add(self.period.saturating_mul(number.saturating_sub(self.number)))
+        if number == self.number { self.until_end } else { self.until_end.saturating_add(self.period) }
     }
 }
 
-const MASK: u64 = 0xffff_ffff;
+/// Counts and window numbers have 32 bits each. At the shortest period numbers come round after 136 years.
+pub(super) const MASK: u64 = 0xffff_ffff;
+/// Half of the circle of window numbers: less is the past, more the future.
+const HALF: u64 = 1 << 31;
 
 #[cfg(test)]
 mod tests {
@@ -151,8 +165,8 @@ mod tests {
     fn a_refund_goes_back_into_the_same_window_only() {
         let quota = per_minute(3);
         let two = decide(&quota, 0, 0, 0, 2).state;
-        assert_eq!(used(&quota, refund(&quota, two, 0, SECOND, 1), 0, SECOND), 1);
-        assert_eq!(refund(&quota, two, 0, 60 * SECOND, 1), two);
+        assert_eq!(used(&quota, refund(&quota, two, 0, 0, SECOND, 1), 0, SECOND), 1);
+        assert_eq!(refund(&quota, two, 0, 0, 60 * SECOND, 1), two);
     }
 
     #[test]
@@ -162,6 +176,8 @@ mod tests {
         let back = decide(&quota, state, 0, 59 * SECOND, 1);
         assert_eq!(back.outcome.verdict, Verdict::Exceeds { retry_after: 61 * SECOND });
         let far_ahead = decide(&quota, 0, 0, 7200 * SECOND, 1).state;
-        assert!(decide(&quota, far_ahead, 0, 0, 1).outcome.verdict.conforms());
+        let far_back = decide(&quota, far_ahead, 0, 0, 1);
+        assert_eq!(far_back.outcome.verdict, Verdict::Exceeds { retry_after: 60 * SECOND });
+        assert!(decide(&quota, far_back.state, 0, 60 * SECOND, 1).outcome.verdict.conforms());
     }
 }

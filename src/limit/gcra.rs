@@ -3,9 +3,10 @@
 //! Source: ITU-T I.371 (virtual scheduling). It equals a token bucket of size `B` refilled at `L/P`, stored as
 //! `TAT = now + (B − tokens)·T`. Worst case in any window of length `P`: `B + L` cells.
 //!
-//! Two choices matter. The interval of a cost is rounded up once for the whole cost, so `n` cells never cost more than
-//! `n` single ones by more than a nanosecond each. And a TAT beyond what a full bucket could explain (the clock went
-//! back) is clamped, so nobody stays locked out for the size of the step.
+//! Three choices matter. The interval of a cost is rounded up once for the whole cost, so `n` cells never cost more than
+//! `n` single ones by more than a nanosecond each. A TAT beyond what the quota could explain (the clock went back) is
+//! clamped, so nobody stays locked out for the size of the step. And where `over: delay` allows a wait, the TAT may run
+//! ahead of a full bucket by that much: the request is admitted, and told how long to wait for its place.
 
 use super::{Outcome, Quota, Step, Verdict};
 use crate::clock::Nanos;
@@ -14,25 +15,37 @@ use crate::clock::Nanos;
 #[must_use]
 pub fn decide(quota: &Quota, tat: u64, now: Nanos, cost: u64) -> Step {
     let capacity = quota.capacity();
-    let base = clamp(quota, tat, now);
-    let outcome = |verdict, base: u64| Outcome {
+    let backlog = backlog(quota, tat, now);
+    let outcome = |verdict, backlog: Nanos, delay| Outcome {
         verdict,
         limit: quota.burst(),
-        remaining: quota.cells_in(capacity - (base - now)).min(quota.burst()),
-        reset_after: base - now,
+        remaining: quota.cells_in(capacity.saturating_sub(backlog)).min(quota.burst()),
+        reset_after: backlog,
+        delay,
     };
-    let Some(increment) = quota.time_of(cost).filter(|increment| *increment <= capacity) else {
-        return Step { state: tat, outcome: outcome(Verdict::Never, base) };
-    };
-    // `base − now ≤ capacity` after the clamp and both are below 2^62, so this can't overflow.
-    let filled = (base - now) + increment;
-    if filled > capacity {
-        let exceeds = Verdict::Exceeds { retry_after: filled - capacity };
-        return Step { state: tat, outcome: outcome(exceeds, base) };
+    // Not later than could be true now, in case the clock went back.
+    let tat = tat.min(now.saturating_add(quota.ceiling()));
+    if cost == 0 {
+        return Step { state: tat, outcome: outcome(Verdict::Conforms, backlog, 0) };
     }
-    let new_tat = now.saturating_add(filled);
-    let state = if cost == 0 { tat } else { new_tat };
-    Step { state, outcome: outcome(Verdict::Conforms, new_tat) }
+    let Some(increment) = quota.time_of(cost).filter(|increment| *increment <= capacity) else {
+        return Step { state: tat, outcome: outcome(Verdict::Never, backlog, 0) };
+    };
+    let filled = backlog.saturating_add(increment);
+    let over = filled.saturating_sub(capacity);
+    if over > quota.max_delay() {
+        let exceeds = Verdict::Exceeds { retry_after: over - quota.max_delay() };
+        return Step { state: tat, outcome: outcome(exceeds, backlog, 0) };
+    }
+    Step { state: now.saturating_add(filled), outcome: outcome(Verdict::Conforms, filled, over) }
+}
+
+/// Takes cells whether they fit or not: what a response turned out to cost. Only a quota that may be in debt remembers
+/// what is beyond its burst.
+#[must_use]
+pub fn force(quota: &Quota, tat: u64, now: Nanos, cost: u64) -> u64 {
+    let filled = backlog(quota, tat, now).saturating_add(quota.time_of(cost).unwrap_or(u64::MAX));
+    now.saturating_add(filled.min(quota.ceiling()))
 }
 
 /// Takes back `cost` cells. Harmless if the key has drained meanwhile: a TAT in the past is as good as none.
@@ -44,7 +57,7 @@ pub fn refund(quota: &Quota, tat: u64, cost: u64) -> u64 {
 /// Cells in use, rounded up.
 #[must_use]
 pub fn used(quota: &Quota, tat: u64, now: Nanos) -> u64 {
-    quota.cells_covering(clamp(quota, tat, now) - now).min(quota.burst())
+    quota.cells_covering(backlog(quota, tat, now))
 }
 
 /// The TAT of somebody who has just used `used` cells.
@@ -53,12 +66,19 @@ pub fn with_used(quota: &Quota, used: u64, now: Nanos) -> u64 {
     if used == 0 {
         return 0;
     }
-    let filled = quota.time_of(used).unwrap_or(u64::MAX).min(quota.capacity());
-    now.saturating_add(filled)
+    let most = if quota.may_owe() { quota.ceiling() } else { quota.capacity() };
+    now.saturating_add(quota.time_of(used).unwrap_or(u64::MAX).min(most))
 }
 
-fn clamp(quota: &Quota, tat: u64, now: Nanos) -> u64 {
-    tat.clamp(now, now.saturating_add(quota.capacity()))
+/// How full the bucket is, where 2^16 is full.
+#[must_use]
+pub fn fullness(quota: &Quota, tat: u64, now: Nanos) -> u64 {
+    super::share(backlog(quota, tat, now), quota.capacity())
+}
+
+/// Time until the bucket is empty.
+pub(super) fn backlog(quota: &Quota, tat: u64, now: Nanos) -> Nanos {
+    tat.saturating_sub(now).min(quota.ceiling())
 }
 
 #[cfg(test)]
@@ -94,6 +114,7 @@ mod tests {
         let daily = quota(1, 86_400, 1);
         for cost in [2, 213_504, u64::MAX / 2, u64::MAX] {
             assert_eq!(decide(&daily, 0, 0, cost).outcome.verdict, Verdict::Never, "{cost}");
+            assert!(force(&daily, 5, 7, cost) > 7);
         }
         assert_eq!(decide(&daily, 7, 0, 0).state, 7, "cost 0 asks without taking");
     }
@@ -116,5 +137,29 @@ mod tests {
         assert_eq!(raised.outcome.remaining, 5);
         let lowered = decide(&two, with_used(&two, 5, 0), 0, 0);
         assert_eq!(lowered.outcome.remaining, 0);
+    }
+
+    #[test]
+    fn a_wait_is_a_place_in_the_future() {
+        let quota = quota(1, 1, 2).delaying(Duration::from_secs(3)).unwrap();
+        let mut tat = 0;
+        for wait in [0, 0, 1, 2, 3] {
+            let step = decide(&quota, tat, 0, 1);
+            assert_eq!((step.outcome.verdict, step.outcome.delay), (Verdict::Conforms, wait * SECOND));
+            tat = step.state;
+        }
+        let denied = decide(&quota, tat, 0, 1).outcome;
+        assert_eq!(denied.verdict, Verdict::Exceeds { retry_after: SECOND });
+        assert_eq!(decide(&quota, tat, SECOND, 1).outcome.delay, 3 * SECOND);
+    }
+
+    #[test]
+    fn a_debt_is_worked_off() {
+        let quota = quota(10, 10, 10).owing();
+        let tat = force(&quota, 0, 0, 25);
+        let step = decide(&quota, tat, 0, 1);
+        assert_eq!(step.outcome.verdict, Verdict::Exceeds { retry_after: 16 * SECOND });
+        assert!(decide(&quota, tat, 16 * SECOND, 1).outcome.verdict.conforms());
+        assert_eq!(used(&quota, tat, 0), 25);
     }
 }

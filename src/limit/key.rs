@@ -1,9 +1,10 @@
-//! A counter's key: a keyed 128-bit digest, so that memory does not depend on what clients send, and nobody outside
+//! A counter's key: a keyed 108-bit digest, so that memory does not depend on what clients send, and nobody outside
 //! can choose two keys that collide.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+use super::QuotaId;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 /// The digest of (limit, values of its `per` parts, window). `[u64; 2]` rather than `u128`: the latter's alignment
@@ -16,17 +17,41 @@ impl Key {
     #[must_use]
     pub fn phase(self) -> u64 {
         let [_, phase] = self.0;
-        // `phase % period` is taken later; a million years keep `now + phase` far from the end of 64 bits anyway.
-        phase >> 2
+        // Without the id, and far enough from the end of 64 bits that `now + phase` stays there.
+        (phase & !TAG) >> 2
     }
 
     /// The key of another window of the same limit and parts.
     #[must_use]
     pub fn window(self, ordinal: u8) -> Self {
         let [a, b] = self.0;
-        Self([a.wrapping_add(u64::from(ordinal)), b])
+        // The low bits choose the store's shard: a limit's windows for one caller are behind one lock.
+        Self([a ^ (u64::from(ordinal).wrapping_mul(0x9e37_79b9_7f4a_7c15) & !0xffff), b])
+    }
+
+    /// The key with an id in the bits that digests leave free.
+    #[must_use]
+    pub fn tagged(self, QuotaId(id): QuotaId) -> Self {
+        let [a, b] = self.0;
+        Self([a, (b & !TAG) | u64::from(id & QuotaId::MAX)])
+    }
+
+    /// The id in those bits.
+    #[must_use]
+    pub fn tag(self) -> QuotaId {
+        QuotaId(u32::try_from(self.0[1] & TAG).unwrap_or(0))
+    }
+
+    /// Whether both are the same counter's, whatever their ids.
+    #[must_use]
+    pub fn is_same_counter(self, other: Self) -> bool {
+        let ([a, b], [other_a, other_b]) = (self.0, other.0);
+        a == other_a && (b ^ other_b) <= TAG
     }
 }
+
+/// Digests have 108 bits; the others of an entry say under which quota it was written.
+const TAG: u64 = QuotaId::MAX as u64;
 
 impl std::hash::Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -72,7 +97,7 @@ impl KeyParts {
     #[must_use]
     pub fn finish(&self) -> Key {
         let digest = self.0.finish128();
-        Key([digest.h1, digest.h2])
+        Key([digest.h1, digest.h2 & !TAG])
     }
 }
 

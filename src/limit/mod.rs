@@ -1,16 +1,28 @@
 //! What a limit is, and its arithmetic: pure functions of (state, now, cost). No clock, no locks, no IO.
 //!
-//! One file per algorithm. Every state fits one `u64` in which 0 means "never seen", so a store can keep it in an
-//! atomic and an absent key needs no entry. All arithmetic is on integers; a product that could overflow goes through
+//! One file per algorithm, dispatched in [`Quota`]'s methods below. Every state but the log's fits one `u64` in which 0 means "never
+//! seen", so an absent key needs no entry. All arithmetic is on integers; a product that could overflow goes through
 //! 128 bits, and a hostile cost ends in [`Verdict::Never`], never in a wrapped number.
 
+pub mod calendar;
+pub mod first_seen;
 pub mod fixed_window;
 pub mod gcra;
 mod key;
+pub mod leaky_bucket;
 mod quota;
+pub mod sliding_log;
+pub mod sliding_window;
+mod space;
+pub mod token_bucket;
+mod warmup;
 
+pub use calendar::{Calendar, CalendarUnit, Calendars, UnknownZone, WallOffset};
 pub use key::{Key, KeyHasher, KeyParts};
 pub use quota::{Interned, Quota, QuotaError, QuotaId, Quotas};
+pub use sliding_log::Log;
+pub use space::{SpaceId, Spaces};
+pub use warmup::{Boost, Warmup};
 
 use crate::clock::Nanos;
 
@@ -19,21 +31,37 @@ use crate::clock::Nanos;
 pub enum Algorithm {
     /// [`gcra`]: smooth, burst-bounded.
     Gcra,
+    /// [`token_bucket`]: the same by its other name.
+    TokenBucket,
+    /// [`leaky_bucket`]: a meter, or a queue.
+    LeakyBucket,
     /// [`fixed_window`]: a count that starts again with every window.
     FixedWindow,
+    /// [`sliding_window`]: two counts, the older one fading.
+    SlidingWindow,
+    /// [`sliding_log`]: every cell's time.
+    SlidingLog,
+    /// [`first_seen`]: limits nothing, remembers since when.
+    FirstSeen,
 }
 
-/// What one request asks of one window of one limit.
+/// What one request asks of one window of one limit. The keys of a request's charges are distinct.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge<'q> {
     /// The counter.
     pub key: Key,
+    /// Where it is kept.
+    pub space: SpaceId,
     /// The numbers it is held against.
     pub quota: &'q Interned,
     /// How many cells; 0 asks without taking.
     pub cost: u64,
     /// Which limit of the plan this belongs to; the store passes it through.
     pub limit: u16,
+    /// Requests that may wait for their place in this counter at once.
+    pub queue: u32,
+    /// Whether newcomers have more.
+    pub warmup: Option<&'q Warmup>,
 }
 
 /// What one request asks of one concurrency limit.
@@ -60,6 +88,8 @@ pub struct Outcome {
     pub remaining: u64,
     /// Until nothing is used any more, if no one asks again.
     pub reset_after: Nanos,
+    /// How long a request that conforms has to wait for its place. 0 unless the quota allows a delay.
+    pub delay: Nanos,
 }
 
 /// Conforms or exceeds.
@@ -84,7 +114,8 @@ impl Verdict {
     }
 }
 
-/// The state after a conforming charge, with what to report. The state is unchanged when the charge exceeds.
+/// The state after a decision, with what to report. A charge that exceeds changes nothing, but if the clock went back by much, the
+/// state is brought to what can be true now: only if that is kept does the clock's step lock nobody out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// What to store.
@@ -93,23 +124,42 @@ pub struct Step {
     pub outcome: Outcome,
 }
 
+/// The arithmetic of every algorithm whose state is one number. A quota of a log is decided by [`sliding_log`]; these treat its state as
+/// never seen.
 impl Quota {
     /// Decides one charge against `state`. `phase` (any number, fixed per key) shifts the edges of windows, so that
     /// not all keys start afresh in the same instant.
     #[must_use]
     pub fn decide(&self, state: u64, phase: u64, now: Nanos, cost: u64) -> Step {
         match self.algorithm() {
-            Algorithm::Gcra => gcra::decide(self, state, now, cost),
+            Algorithm::Gcra | Algorithm::TokenBucket => gcra::decide(self, state, now, cost),
+            Algorithm::LeakyBucket => leaky_bucket::decide(self, state, now, cost),
             Algorithm::FixedWindow => fixed_window::decide(self, state, phase, now, cost),
+            Algorithm::SlidingWindow => sliding_window::decide(self, state, phase, now, cost),
+            Algorithm::SlidingLog => Step { state, outcome: sliding_log::decide(self, &Log::default(), now, cost) },
+            Algorithm::FirstSeen => first_seen::decide(self, state, now),
         }
     }
 
-    /// Takes back a charge that was made at about `now` under this quota.
+    /// Takes cells whether they fit or not: for what is known only when a response has ended.
     #[must_use]
-    pub fn refund(&self, state: u64, phase: u64, now: Nanos, cost: u64) -> u64 {
+    pub fn force(&self, state: u64, phase: u64, now: Nanos, cost: u64) -> u64 {
         match self.algorithm() {
-            Algorithm::Gcra => gcra::refund(self, state, cost),
-            Algorithm::FixedWindow => fixed_window::refund(self, state, phase, now, cost),
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => gcra::force(self, state, now, cost),
+            Algorithm::FixedWindow => fixed_window::force(self, state, phase, now, cost),
+            Algorithm::SlidingWindow => sliding_window::force(self, state, phase, now, cost),
+            Algorithm::SlidingLog | Algorithm::FirstSeen => state,
+        }
+    }
+
+    /// Takes back a charge that was made at `at` under this quota.
+    #[must_use]
+    pub fn refund(&self, state: u64, phase: u64, at: Nanos, now: Nanos, cost: u64) -> u64 {
+        match self.algorithm() {
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => gcra::refund(self, state, cost),
+            Algorithm::FixedWindow => fixed_window::refund(self, state, phase, at, now, cost),
+            Algorithm::SlidingWindow => sliding_window::refund(self, state, phase, at, now, cost),
+            Algorithm::SlidingLog | Algorithm::FirstSeen => state,
         }
     }
 
@@ -117,24 +167,51 @@ impl Quota {
     #[must_use]
     pub fn used(&self, state: u64, phase: u64, now: Nanos) -> u64 {
         match self.algorithm() {
-            Algorithm::Gcra => gcra::used(self, state, now),
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => gcra::used(self, state, now),
             Algorithm::FixedWindow => fixed_window::used(self, state, phase, now),
+            Algorithm::SlidingWindow => sliding_window::used(self, state, phase, now),
+            Algorithm::SlidingLog | Algorithm::FirstSeen => 0,
         }
     }
 
     /// The state of somebody who has just used `used` cells: how usage moves to a changed quota. More than the quota
-    /// holds counts as all of it.
+    /// holds counts as all of it, unless the quota lets clients owe.
     #[must_use]
     pub fn with_used(&self, used: u64, phase: u64, now: Nanos) -> u64 {
         match self.algorithm() {
-            Algorithm::Gcra => gcra::with_used(self, used, now),
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => gcra::with_used(self, used, now),
             Algorithm::FixedWindow => fixed_window::with_used(self, used, phase, now),
+            Algorithm::SlidingWindow => sliding_window::with_used(self, used, phase, now),
+            Algorithm::SlidingLog | Algorithm::FirstSeen => 0,
         }
     }
 
     /// Whether `state` means the same as an absent key, so it can be dropped.
     #[must_use]
     pub fn is_idle(&self, state: u64, phase: u64, now: Nanos) -> bool {
-        self.used(state, phase, now) == 0
+        match self.algorithm() {
+            // A TAT in the past, without the division.
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => state <= now,
+            Algorithm::FirstSeen => first_seen::is_forgotten(self, state, now),
+            _ => self.used(state, phase, now) == 0,
+        }
+    }
+
+    /// How much of the quota is in use, where 2^16 is all of it: what the store goes by when somebody has to make room.
+    #[must_use]
+    pub fn fullness(&self, state: u64, phase: u64, now: Nanos) -> u64 {
+        match self.algorithm() {
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => gcra::fullness(self, state, now),
+            Algorithm::FirstSeen => first_seen::fullness(self, state, now),
+            _ => share(self.used(state, phase, now), self.count()),
+        }
+    }
+}
+
+/// `part / whole` in 2^-16ths, saturating.
+fn share(part: u64, whole: u64) -> u64 {
+    match part.checked_shl(16).filter(|_| part < 1 << 47) {
+        Some(scaled) => scaled / whole.max(1),
+        None => u64::try_from((u128::from(part) << 16) / u128::from(whole.max(1))).unwrap_or(u64::MAX),
     }
 }

@@ -5,8 +5,10 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::Algorithm;
-use crate::clock::{Nanos, saturating_nanos};
+use arc_swap::ArcSwap;
+
+use super::{Algorithm, Calendar, fixed_window, sliding_log, sliding_window};
+use crate::clock::{Nanos, SECOND, saturating_nanos};
 
 /// `count` cells per `period`, at most `burst` at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,7 +17,10 @@ pub struct Quota {
     period: NonZeroU64,
     burst: NonZeroU64,
     capacity: u64,
+    max_delay: Nanos,
     algorithm: Algorithm,
+    may_owe: bool,
+    calendar: Option<&'static Calendar>,
 }
 
 /// Why numbers don't make a quota.
@@ -30,15 +35,24 @@ pub enum QuotaError {
     /// A full bucket would take longer than a century to drain.
     #[error("a burst that takes more than 100 years to refill is a typing error")]
     TooSlow,
-    /// A fixed window counts in 32 bits.
-    #[error("fixed_window counts at most 4294967295 per window; use gcra for more")]
-    WindowCount,
-    /// Window numbers have 32 bits.
-    #[error("fixed_window needs a period of at least 1s; use gcra for shorter ones")]
-    WindowPeriod,
+    /// The state has too few bits.
+    #[error("{0} counts at most {1} per window; use gcra for more")]
+    WindowCount(&'static str, u64),
+    /// Window numbers would come round too soon.
+    #[error("{0} needs a period of at least {1}; use gcra for shorter ones")]
+    WindowPeriod(&'static str, &'static str),
     /// `burst` has no meaning for the algorithm.
-    #[error("fixed_window has no burst: the whole count may come at once in every window")]
-    WindowBurst,
+    #[error("{0} has no burst: the whole count may come at once")]
+    WindowBurst(&'static str),
+    /// A queue has no burst.
+    #[error("leaky_bucket with a delay has no burst: requests leave one by one, and `queue` says how many may wait")]
+    QueueBurst,
+    /// Only fixed windows begin and end.
+    #[error("only fixed_window has windows that can begin with a calendar's")]
+    NoCalendar,
+    /// The algorithm has no future in which a request could have its place.
+    #[error("{0} has no place to wait for; use gcra, token_bucket or leaky_bucket")]
+    NoDelay(&'static str),
 }
 
 impl Quota {
@@ -53,20 +67,83 @@ impl Quota {
         if count > period {
             return Err(QuotaError::TooFast);
         }
-        if algorithm == Algorithm::FixedWindow {
-            if count.get() > u64::from(u32::MAX) {
-                return Err(QuotaError::WindowCount);
+        if let Some(WindowBounds { name, count: most, period: (shortest, text) }) = window_bounds(algorithm) {
+            if count.get() > most {
+                return Err(QuotaError::WindowCount(name, most));
             }
-            if period.get() < crate::clock::SECOND {
-                return Err(QuotaError::WindowPeriod);
+            if period.get() < shortest {
+                return Err(QuotaError::WindowPeriod(name, text));
             }
             if burst.is_some_and(|burst| burst != count.get()) {
-                return Err(QuotaError::WindowBurst);
+                return Err(QuotaError::WindowBurst(name));
             }
         }
-        let mut quota = Self { count, period, burst: burst_cells, capacity: 0, algorithm };
-        quota.capacity = quota.time_of(burst_cells.get()).filter(|t| *t <= CENTURY).ok_or(QuotaError::TooSlow)?;
+        let mut quota =
+            Self { count, period, burst: burst_cells, capacity: 0, max_delay: 0, algorithm, may_owe: false, calendar: None };
+        quota.capacity = quota.full().filter(|t| *t <= CENTURY).ok_or(QuotaError::TooSlow)?;
         Ok(quota)
+    }
+
+    /// The same quota, whose requests may wait up to this long for their place instead of being refused. A leaky bucket becomes a queue.
+    ///
+    /// # Errors
+    /// When the algorithm has no place to wait for, or a queue was given a burst.
+    pub fn delaying(self, max: Duration) -> Result<Self, QuotaError> {
+        if let Some(WindowBounds { name, .. }) = window_bounds(self.algorithm) {
+            return Err(QuotaError::NoDelay(name));
+        }
+        let max_delay = saturating_nanos(max);
+        if self.algorithm != Algorithm::LeakyBucket || max_delay == 0 {
+            return Ok(Self { max_delay, ..self });
+        }
+        if self.burst != self.count {
+            return Err(QuotaError::QueueBurst);
+        }
+        // What a queue takes at once: the request that passes, and those that find a place behind it.
+        let places = NonZeroU64::new(self.places_in(max_delay)).unwrap_or(NonZeroU64::MIN);
+        Ok(Self { max_delay, burst: places, ..self })
+    }
+
+    /// The same quota, which a response may overdraw: what is beyond the burst is worked off before anything passes again.
+    #[must_use]
+    pub fn owing(self) -> Self {
+        Self { may_owe: true, ..self }
+    }
+
+    /// The same quota, whose windows are a calendar's instead of `period` long each.
+    ///
+    /// # Errors
+    /// When the algorithm has no windows that begin and end.
+    pub fn aligned(self, calendar: &'static Calendar) -> Result<Self, QuotaError> {
+        if self.algorithm == Algorithm::FixedWindow {
+            Ok(Self { calendar: Some(calendar), ..self })
+        } else {
+            Err(QuotaError::NoCalendar)
+        }
+    }
+
+    /// The same quota with other counts, for as long as a decision takes.
+    #[must_use]
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        let scale = |cells: NonZeroU64| NonZeroU64::new(scale(cells.get())).unwrap_or(cells);
+        let scaled = Self { count: scale(self.count), burst: scale(self.burst), ..*self };
+        Self { capacity: scaled.full().unwrap_or(self.capacity), ..scaled }
+    }
+
+    /// `⌈B·P/L⌉`, and room for the rounding of `B` single cells, so that a whole burst fits whether it comes at once or one by one. The
+    /// room is less than a cell.
+    fn full(&self) -> Option<Nanos> {
+        let full = self.time_of(self.burst.get())?;
+        let interval = self.period.get() / self.count.get();
+        let is_whole = self.period.get() % self.count.get() == 0;
+        let slack = if is_whole { 0 } else { (self.burst.get() - 1).min(interval.saturating_sub(1)) };
+        full.checked_add(slack)
+    }
+
+    /// Requests of one cell that a queue takes whose last place is this far ahead.
+    #[must_use]
+    pub(super) fn places_in(&self, room: Nanos) -> u64 {
+        room / self.period.get().div_ceil(self.count.get()) + 1
     }
 
     /// Cells per period (`L`).
@@ -87,10 +164,40 @@ impl Quota {
         self.burst.get()
     }
 
-    /// The time in which a full burst drains (`cap = ⌈B·P/L⌉`).
+    /// The largest cost that can ever pass.
+    #[must_use]
+    pub fn largest_cost(&self) -> u64 {
+        self.cells_in(self.capacity)
+    }
+
+    /// The time in which a full burst drains (`cap = ⌈B·P/L⌉`, and less than one cell of room for rounding).
     #[must_use]
     pub fn capacity(&self) -> Nanos {
         self.capacity
+    }
+
+    /// How long a request may wait for its place; 0 if it is refused instead.
+    #[must_use]
+    pub fn max_delay(&self) -> Nanos {
+        self.max_delay
+    }
+
+    /// Whether more than the burst can have been taken.
+    #[must_use]
+    pub fn may_owe(&self) -> bool {
+        self.may_owe
+    }
+
+    /// The calendar whose windows are counted in, if there is one.
+    #[must_use]
+    pub fn calendar(&self) -> Option<&'static Calendar> {
+        self.calendar
+    }
+
+    /// The furthest ahead of now that a TAT can be; what is beyond is a clock that went back.
+    #[must_use]
+    pub fn ceiling(&self) -> Nanos {
+        if self.may_owe { CENTURY } else { self.capacity.saturating_add(self.max_delay) }
     }
 
     /// How it is enforced.
@@ -143,36 +250,61 @@ pub struct Interned {
 /// Every quota that was ever configured in this process, by id. Outlives reloads: a counter written under last
 /// week's quota can still be converted. Grows by the number of distinct quotas, never with traffic.
 #[derive(Debug, Clone, Default)]
-pub struct Quotas(Arc<Mutex<Table>>);
+pub struct Quotas(Arc<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    by_id: Vec<Quota>,
-    ids: HashMap<Quota, QuotaId>,
+    ids: Mutex<HashMap<Quota, QuotaId>>,
+    /// Read without a lock.
+    by_id: ArcSwap<Vec<Quota>>,
 }
 
 impl Quotas {
-    /// The id of a quota; the same numbers have the same id for ever.
+    /// The id of a quota; the same numbers have the same id for ever. `None` when all ids are taken.
     #[must_use]
-    pub fn intern(&self, quota: Quota) -> Interned {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = QuotaId(u32::try_from(table.by_id.len()).unwrap_or(u32::MAX));
-        let id = *table.ids.entry(quota).or_insert(next);
-        if id == next {
-            table.by_id.push(quota);
+    pub fn intern(&self, quota: Quota) -> Option<Interned> {
+        let mut ids = self.0.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = ids.get(&quota) {
+            return Some(Interned { id: *id, quota });
         }
-        Interned { id, quota }
+        let id = QuotaId(u32::try_from(ids.len()).ok().filter(|next| *next <= QuotaId::MAX)?);
+        ids.insert(quota, id);
+        let mut by_id = Vec::clone(&self.0.by_id.load());
+        by_id.push(quota);
+        self.0.by_id.store(Arc::new(by_id));
+        Some(Interned { id, quota })
     }
 
-    /// The numbers behind an id. Takes a lock: for conversions and sweeps, not for every request.
+    /// The numbers behind an id.
     #[must_use]
     pub fn get(&self, id: QuotaId) -> Option<Quota> {
-        let index = usize::try_from(id.0).ok()?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(index).copied()
+        self.0.by_id.load().get(usize::try_from(id.0).ok()?).copied()
     }
 }
 
-const CENTURY: Nanos = 100 * 366 * 86_400 * crate::clock::SECOND;
+impl QuotaId {
+    /// Ids have 20 bits: they share a counter's entry with its key.
+    pub const MAX: u32 = (1 << 20) - 1;
+}
+
+/// What an algorithm that counts in windows can count.
+struct WindowBounds {
+    name: &'static str,
+    count: u64,
+    period: (Nanos, &'static str),
+}
+
+fn window_bounds(algorithm: Algorithm) -> Option<WindowBounds> {
+    let bounds = |name, count, period| Some(WindowBounds { name, count, period });
+    match algorithm {
+        Algorithm::FixedWindow => bounds("fixed_window", fixed_window::MASK, (SECOND, "1s")),
+        Algorithm::SlidingWindow => bounds("sliding_window", sliding_window::COUNT_MASK, (SECOND / 100, "10ms")),
+        Algorithm::SlidingLog => bounds("sliding_log", sliding_log::MAX_CELLS, (1, "1ns")),
+        Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::FirstSeen => None,
+    }
+}
+
+const CENTURY: Nanos = 100 * 366 * 86_400 * SECOND;
 
 #[cfg(test)]
 mod tests {
@@ -189,11 +321,50 @@ mod tests {
             (1_000_000_001, second, None, Algorithm::Gcra, QuotaError::TooFast),
             (1, year, Some(101), Algorithm::Gcra, QuotaError::TooSlow),
             (1, year, Some(u64::MAX), Algorithm::Gcra, QuotaError::TooSlow),
-            (1 << 33, Duration::from_secs(60), None, Algorithm::FixedWindow, QuotaError::WindowCount),
-            (5, Duration::from_millis(10), None, Algorithm::FixedWindow, QuotaError::WindowPeriod),
-            (5, second, Some(6), Algorithm::FixedWindow, QuotaError::WindowBurst),
+            (
+                1 << 33,
+                Duration::from_secs(60),
+                None,
+                Algorithm::FixedWindow,
+                QuotaError::WindowCount("fixed_window", u64::from(u32::MAX)),
+            ),
+            (5, Duration::from_millis(10), None, Algorithm::FixedWindow, QuotaError::WindowPeriod("fixed_window", "1s")),
+            (5, second, Some(6), Algorithm::FixedWindow, QuotaError::WindowBurst("fixed_window")),
+            (4097, second, None, Algorithm::SlidingLog, QuotaError::WindowCount("sliding_log", 4096)),
+            (1 << 20, second, None, Algorithm::SlidingWindow, QuotaError::WindowCount("sliding_window", (1 << 20) - 1)),
+            (5, Duration::from_millis(9), None, Algorithm::SlidingWindow, QuotaError::WindowPeriod("sliding_window", "10ms")),
         ] {
             assert_eq!(Quota::new(count, period, burst, algorithm), Err(expected));
+        }
+    }
+
+    #[test]
+    fn only_a_place_in_the_future_can_be_waited_for() {
+        let second = Duration::from_secs(1);
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog] {
+            let quota = Quota::new(5, second, None, algorithm).unwrap();
+            assert!(matches!(quota.delaying(second), Err(QuotaError::NoDelay(_))), "{algorithm:?}");
+        }
+        let leaky = |burst| Quota::new(5, second, burst, Algorithm::LeakyBucket).unwrap().delaying(second);
+        assert_eq!(leaky(Some(6)), Err(QuotaError::QueueBurst));
+        assert_eq!(leaky(None).unwrap().burst(), 6);
+    }
+
+    #[test]
+    fn a_whole_burst_fits_and_not_a_cell_more() {
+        let millisecond = Duration::from_millis(1);
+        for (count, burst) in [(7, 7), (14, 14), (3, 100), (999, 1), (1000, 1000), (6_999, 6_999), (333_333, 3)] {
+            let quota = Quota::new(count, millisecond, Some(burst), Algorithm::Gcra).unwrap();
+            assert_eq!(quota.largest_cost(), burst, "{count} burst {burst}");
+            let mut tat = 0;
+            for left in (0..burst).rev() {
+                let step = quota.decide(tat, 0, 0, 1);
+                if u64::from(u32::try_from(burst).unwrap()) < 1_000_000 / count {
+                    assert_eq!((step.outcome.verdict.conforms(), step.outcome.remaining), (true, left), "{count} burst {burst}");
+                }
+                tat = step.state;
+            }
+            assert!(!quota.decide(tat, 0, 0, 1).outcome.verdict.conforms(), "{count} burst {burst}");
         }
     }
 
@@ -201,9 +372,9 @@ mod tests {
     fn the_same_numbers_have_the_same_id() {
         let quotas = Quotas::default();
         let quota = |count| Quota::new(count, Duration::from_secs(1), None, Algorithm::Gcra).unwrap();
-        let (a, b) = (quotas.intern(quota(1)), quotas.intern(quota(2)));
+        let (a, b) = (quotas.intern(quota(1)).unwrap(), quotas.intern(quota(2)).unwrap());
         assert_ne!(a.id, b.id);
-        assert_eq!(quotas.intern(quota(1)).id, a.id);
+        assert_eq!(quotas.intern(quota(1)).unwrap().id, a.id);
         assert_eq!(quotas.get(b.id), Some(quota(2)));
         assert_eq!(quotas.get(QuotaId(99)), None);
     }

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use http::{HeaderName, Method};
 use ipnetwork::IpNetwork;
 
-use super::RouteId;
 use super::pattern::{HostPattern, Pattern};
+use super::{ActiveSchedules, RouteId, ScheduleId};
 use crate::identity::{ClientId, Identity, TierId, query_values};
 use crate::request::Facts;
 
@@ -35,6 +35,8 @@ pub struct Matcher {
     pub ips: Option<Vec<IpNetwork>>,
     /// Whether a key or user is known.
     pub authenticated: Option<bool>,
+    /// Schedules.
+    pub schedules: Option<Vec<ScheduleId>>,
 }
 
 /// A required value.
@@ -55,13 +57,15 @@ pub struct Subject<'s> {
     pub identity: &'s Identity<'s>,
     /// The route it takes; `None` before that is known.
     pub route: Option<RouteId>,
+    /// The schedules that are active.
+    pub active: ActiveSchedules,
 }
 
 impl Matcher {
     /// Whether every condition holds.
     #[must_use]
     pub fn matches(&self, subject: &Subject<'_>) -> bool {
-        let Subject { facts, identity, route } = subject;
+        let Subject { facts, identity, route, active } = subject;
         any_of(&self.paths, |pattern| pattern.matches(&facts.path, self.ignore_case))
             && self.method_matches(facts.method)
             && any_of(&self.hosts, |host| host.matches(&facts.authority.host))
@@ -70,6 +74,7 @@ impl Matcher {
             && any_of(&self.clients, |wanted| identity.client.is_some_and(|(id, _)| id == *wanted))
             && any_of(&self.ips, |range| range.contains(identity.address))
             && self.authenticated.is_none_or(|wanted| wanted == identity.is_authenticated())
+            && any_of(&self.schedules, |schedule| active.contains(*schedule))
             && self.headers_match(facts)
             && self.query.iter().all(|(name, value)| query_values(facts.query, name).any(|found| value.is(found)))
     }
@@ -77,8 +82,16 @@ impl Matcher {
     /// Whether nothing but routes is asked for.
     #[must_use]
     pub fn is_about_routes_only(&self) -> bool {
-        let Self { paths, methods, hosts, headers, query, tiers, clients, ips, authenticated, .. } = self;
-        let lists = [paths.is_none(), methods.is_none(), hosts.is_none(), tiers.is_none(), clients.is_none(), ips.is_none()];
+        let Self { paths, methods, hosts, headers, query, tiers, clients, ips, authenticated, schedules, .. } = self;
+        let lists = [
+            paths.is_none(),
+            methods.is_none(),
+            hosts.is_none(),
+            tiers.is_none(),
+            clients.is_none(),
+            ips.is_none(),
+            schedules.is_none(),
+        ];
         lists.into_iter().all(|absent| absent) && headers.is_empty() && query.is_empty() && authenticated.is_none()
     }
 

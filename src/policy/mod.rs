@@ -1,11 +1,13 @@
 //! Which route a request takes and what it is charged: [`plan`].
 //!
-//! Everything here is a pure function of the request, the identity and the compiled configuration. It knows nothing of
-//! time, and it never sees the store: it emits charges, admission answers them.
+//! Everything here is a pure function of the request, the identity and the compiled configuration, which says which schedules are
+//! active. It reads no clock, and it never sees the store: it emits charges, admission answers them.
 
+mod cost;
 mod matcher;
 mod pattern;
 mod route;
+mod schedule;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,12 +17,14 @@ use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use crate::identity::{ClientId, Identity, Part, cookie_values, query_values};
-use crate::limit::{Charge, Interned, Key, KeyParts, SlotCharge};
+use crate::limit::{Charge, Interned, Key, KeyParts, SlotCharge, SpaceId, Warmup};
 use crate::request::Facts;
 
+pub use cost::{Cost, ResponseCost, Settlement, StatusSet, number};
 pub use matcher::{Matcher, Subject, Value};
 pub use pattern::{HostPattern, Pattern, PatternError};
 pub use route::{Action, Found, Piece, Rewrite, Route, RouteId, Routes, UpstreamId};
+pub use schedule::{ActiveSchedules, MAX_SCHEDULES, Schedule, ScheduleId, Schedules, Weekdays};
 
 /// The compiled routes, limits, exemptions and blocks.
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ pub struct Policy {
     pub exempt: Vec<Matcher>,
     /// What is refused at once.
     pub blocked: Vec<Matcher>,
+    /// Named times.
+    pub schedules: Schedules,
 }
 
 /// A named rule.
@@ -58,8 +64,16 @@ pub struct Limit {
     pub unless: Option<Matcher>,
     /// How much.
     pub amount: Amount,
-    /// Cells per request; the route's otherwise.
-    pub cost: Option<u64>,
+    /// Cells per request.
+    pub cost: Cost,
+    /// What the response decides.
+    pub settlement: Option<Settlement>,
+    /// Requests that may wait for their place at once, per counter.
+    pub queue: u32,
+    /// More for newcomers.
+    pub warmup: Option<Warmup>,
+    /// Where its counters are kept.
+    pub space: SpaceId,
     /// Whether it only watches.
     pub shadow: bool,
 }
@@ -73,6 +87,8 @@ pub enum Amount {
         by_tier: Vec<Windows>,
         /// By client, instead.
         by_client: HashMap<ClientId, Windows>,
+        /// By tier while a schedule is active, instead; the first that is decides.
+        during: Vec<(ScheduleId, Vec<Windows>)>,
     },
     /// Requests in flight.
     Concurrency(u32),
@@ -161,6 +177,8 @@ pub struct Proceed<'s> {
     pub slots: SmallVec<[SlotCharge; 1]>,
     /// Rates that only watch.
     pub shadow: SmallVec<[Charge<'s>; 1]>,
+    /// Whether the response may change what something costs.
+    pub settles: bool,
     /// Whether nothing counts it.
     pub exempt: bool,
 }
@@ -168,7 +186,7 @@ pub struct Proceed<'s> {
 /// Decides where a request goes and what it is charged.
 #[must_use]
 pub fn plan<'s>(policy: &'s Policy, facts: &Facts<'_>, identity: &Identity<'_>) -> Plan<'s> {
-    let unrouted = Subject { facts, identity, route: None };
+    let unrouted = Subject { facts, identity, route: None, active: policy.schedules.active() };
     if policy.blocked.iter().any(|rule| rule.matches(&unrouted)) {
         return Plan::Blocked;
     }
@@ -184,6 +202,7 @@ pub fn plan<'s>(policy: &'s Policy, facts: &Facts<'_>, identity: &Identity<'_>) 
         windows: SmallVec::new(),
         slots: SmallVec::new(),
         shadow: SmallVec::new(),
+        settles: false,
         exempt: identity.client.is_some_and(|(_, client)| client.exempt)
             || policy.exempt.iter().any(|rule| rule.matches(&unrouted)),
     };
@@ -222,10 +241,18 @@ impl Limit {
                 proceed.slots.push(SlotCharge { key, max: *max, limit: self.id, shadow: self.shadow });
             }
             Amount::Rate { .. } => {
-                let cost = self.cost.unwrap_or(route.cost);
-                for (ordinal, window) in (0_u8..).zip(self.windows(subject.identity)) {
-                    let key = key.window(ordinal);
-                    let charge = Charge { key, quota: &window.quota, cost, limit: self.id };
+                let cost = self.cost.of(subject, route);
+                proceed.settles |= self.settlement.is_some();
+                for (ordinal, window) in (0_u8..).zip(self.windows(subject)) {
+                    let charge = Charge {
+                        key: key.window(ordinal),
+                        space: self.space,
+                        quota: &window.quota,
+                        cost,
+                        limit: self.id,
+                        queue: self.queue,
+                        warmup: self.warmup.as_ref(),
+                    };
                     if self.shadow {
                         proceed.shadow.push(charge);
                     } else {
@@ -237,11 +264,13 @@ impl Limit {
         }
     }
 
-    /// The windows that hold for somebody: the client's own, or the tier's.
+    /// The windows that hold for somebody: the client's own, those of a schedule, or the tier's.
     #[must_use]
-    pub fn windows(&self, identity: &Identity<'_>) -> &[Window] {
-        let Amount::Rate { by_tier, .. } = &self.amount else { return &[] };
-        let windows = self.override_for(identity).or_else(|| by_tier.get(usize::from(identity.tier.0)));
+    pub fn windows(&self, subject: &Subject<'_>) -> &[Window] {
+        let Amount::Rate { by_tier, during, .. } = &self.amount else { return &[] };
+        let scheduled = during.iter().find(|(schedule, _)| subject.active.contains(*schedule)).map(|(_, by_tier)| by_tier);
+        let tier = usize::from(subject.identity.tier.0);
+        let windows = self.override_for(subject.identity).or_else(|| scheduled.unwrap_or(by_tier).get(tier));
         windows.map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -282,6 +311,16 @@ impl Limit {
             Some((_, client)) => key.push(kind::CLIENT, client.id.as_bytes()),
             None => key.push(kind::TIER, identity.tier_name.as_bytes()),
         }
+    }
+}
+
+impl Amount {
+    /// The least that any of its windows holds at once, or takes at once for a single cost.
+    #[must_use]
+    pub fn smallest_burst(&self) -> Option<u64> {
+        let Self::Rate { by_tier, by_client, during } = self else { return None };
+        let all = by_tier.iter().chain(by_client.values()).chain(during.iter().flat_map(|(_, by_tier)| by_tier));
+        all.flatten().map(|window| window.quota.quota.largest_cost()).min()
     }
 }
 

@@ -1,35 +1,41 @@
 //! From a plan's charges to a permit or a refusal: the only place that sees both policy and store.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 use super::gateway::Gateway;
 use super::record::Completion;
-use crate::admission::{self, Denial, Permit};
-use crate::clock::{SECOND, unix_seconds};
+use crate::admission::{self, Denial};
+use crate::clock::{Nanos, SECOND, unix_seconds};
 use crate::headers::{Numbers, add_rate_limit};
-use crate::limit::{Outcome, Verdict};
+use crate::limit::{Charge, Outcome, Verdict};
 use crate::policy::{Proceed, Window};
 use crate::respond::Answer;
 use crate::snapshot::Snapshot;
 
 /// Where a client stands: the window that its response reports.
 #[derive(Debug, Default)]
-pub(super) struct Standing<'s> {
-    window: Option<(Outcome, &'s Window)>,
+pub(super) struct Standing<'s>(Option<Reported<'s>>);
+
+#[derive(Debug)]
+struct Reported<'s> {
+    outcome: Outcome,
+    window: &'s Window,
+    charge: Charge<'s>,
 }
 
-/// Admits the request or says why not, and notes either.
+/// Admits the request or says why not, and notes either. The permit goes into `completion`'s keeping.
 pub(super) fn admit<'s>(
     gateway: &Gateway,
     snapshot: &'s Snapshot,
     proceed: &Proceed<'s>,
     completion: &mut Completion,
     standing: &mut Standing<'s>,
-) -> Result<Permit, Answer> {
+) -> Result<(), Answer> {
     let now = completion.started;
-    let decision = admission::admit(&gateway.store, &gateway.slots, &proceed.slots, &proceed.charges, now);
+    let decision = admission::admit(&gateway.store, &gateway.registries, &proceed.slots, &proceed.charges, now);
     let tier = completion.tier;
     let metrics = |limit: u16| snapshot.limit_metrics.get(usize::from(limit));
     let mut note_shadow = |limit: u16| {
@@ -41,22 +47,32 @@ pub(super) fn admit<'s>(
     decision.shadow_hits.into_iter().for_each(&mut note_shadow);
     match decision.verdict {
         Ok(permit) => {
-            if !proceed.shadow.is_empty() {
-                admission::shadow(&gateway.store, &proceed.shadow, now).into_iter().for_each(&mut note_shadow);
+            *standing = Standing::at(tightest(&decision.outcomes, &proceed.windows), &decision.outcomes, proceed);
+            let shadow = admission::shadow(&gateway.store, &proceed.shadow, now);
+            for (charge, outcome) in proceed.shadow.iter().zip(&shadow) {
+                if !outcome.verdict.conforms() {
+                    note_shadow(charge.limit);
+                }
             }
-            let tightest = tightest(&decision.outcomes, &proceed.windows)
-                .and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
-            *standing = tightest.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
-            Ok(permit)
+            if proceed.settles {
+                completion.unsettled.add(gateway, snapshot, &proceed.charges, &decision.outcomes, now);
+                completion.unsettled.add(gateway, snapshot, &proceed.shadow, &shadow, now);
+            }
+            if permit.wait().is_some() {
+                for (charge, outcome) in proceed.charges.iter().zip(&decision.outcomes).filter(|(_, outcome)| outcome.delay > 0) {
+                    metrics(charge.limit).inspect(|metrics| metrics.delay.observe(gateway.lane, outcome.delay));
+                }
+            }
+            completion.keep(permit);
+            Ok(())
         }
         Err(Denial { limit, charge, retry_after }) => {
             if let Some(counter) = metrics(limit).and_then(|metrics| metrics.limited.get(tier)) {
                 counter.one(gateway.lane);
             }
             completion.limited_by = Some(limit);
-            let refusing = charge.and_then(|at| Some((decision.outcomes.get(at)?, proceed.windows.get(at)?)));
-            *standing = refusing.map(|(outcome, window)| Standing::of(outcome, window)).unwrap_or_default();
-            let policy = refusing.map(|(_, window)| Arc::clone(&window.policy_name));
+            *standing = Standing::at(charge, &decision.outcomes, proceed);
+            let policy = standing.0.as_ref().map(|reported| Arc::clone(&reported.window.policy_name));
             let name = snapshot.policy.limits.get(usize::from(limit)).map_or("", |limit| &limit.name);
             Err(Answer::Limited { limit: name.into(), policy, retry_after, status: snapshot.rejection.status })
         }
@@ -64,19 +80,35 @@ pub(super) fn admit<'s>(
 }
 
 impl<'s> Standing<'s> {
-    fn of(outcome: &Outcome, window: &'s Window) -> Self {
-        Self { window: Some((*outcome, window)) }
+    /// Reports the charge at this place.
+    fn at(place: Option<usize>, outcomes: &[Outcome], proceed: &Proceed<'s>) -> Self {
+        Self(place.and_then(|at| {
+            let (outcome, window, charge) = (outcomes.get(at)?, proceed.windows.get(at)?, proceed.charges.get(at)?);
+            Some(Reported { outcome: *outcome, window, charge: *charge })
+        }))
+    }
+
+    /// Looks again: the response has changed what was taken.
+    pub(super) fn look_again(&mut self, gateway: &Gateway, now: Nanos) {
+        if let Some(Reported { outcome, charge, .. }) = &mut self.0 {
+            let asking = Charge { cost: 0, ..*charge };
+            *outcome = gateway.store.peek(&[asking], now).outcomes.first().copied().unwrap_or(*outcome);
+        }
     }
 
     /// Puts the numbers on a response.
     pub(super) fn report(&self, gateway: &Gateway, snapshot: &Snapshot, headers: &mut HeaderMap) {
-        let Some((outcome, window)) = &self.window else { return };
+        let Some(Reported { outcome, window, .. }) = &self.0 else { return };
         let retry_after = match outcome.verdict {
             Verdict::Exceeds { retry_after } => Some(retry_after.max(SECOND)),
             Verdict::Conforms | Verdict::Never => None,
         };
         let numbers = Numbers {
-            limit: &window.limit,
+            limit: if outcome.limit == window.quota.quota.burst() {
+                Cow::Borrowed(&window.limit)
+            } else {
+                Cow::Owned(HeaderValue::from(outcome.limit))
+            },
             remaining: outcome.remaining,
             reset_after: outcome.reset_after,
             retry_after,
@@ -116,12 +148,18 @@ mod tests {
     fn window(own: bool) -> Window {
         let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::Gcra).unwrap();
         let value = HeaderValue::from_static("x");
-        Window { quota: Quotas::default().intern(quota), policy: value.clone(), policy_name: "x".into(), limit: value, own }
+        Window {
+            quota: Quotas::default().intern(quota).unwrap(),
+            policy: value.clone(),
+            policy_name: "x".into(),
+            limit: value,
+            own,
+        }
     }
 
     #[test]
     fn the_smallest_share_of_the_callers_own_is_the_tightest() {
-        let outcome = |remaining, limit| Outcome { verdict: Verdict::Conforms, limit, remaining, reset_after: 0 };
+        let outcome = |remaining, limit| Outcome { verdict: Verdict::Conforms, limit, remaining, reset_after: 0, delay: 0 };
         let (own, shared) = (window(true), window(false));
         assert_eq!(tightest(&[outcome(50, 100), outcome(4, 10), outcome(999, 1000)], &[&own, &own, &own]), Some(1));
         assert_eq!(tightest(&[outcome(0, 10), outcome(0, 5)], &[&own, &own]), Some(0));

@@ -30,6 +30,7 @@ pub(super) struct Way<'a, 's> {
     pub(super) identity: &'a Identity<'a>,
     pub(super) proceed: &'a Proceed<'s>,
     pub(super) upstream: UpstreamId,
+    pub(super) reads_response: bool,
 }
 
 /// Refuses a body that says it is too large, before anybody is asked to take it.
@@ -54,6 +55,7 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
         via_trusted_proxy: way.identity.via_trusted_proxy,
         edits: &route.request_edits,
         identity: &way.snapshot.identity_headers,
+        plain_response: way.reads_response,
         default_host: default_host(way),
     });
     let body = (framing != Framing::None).then_some(body);

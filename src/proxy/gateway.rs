@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admission::Slots;
+use crate::admission::{Registries, Slots};
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::respond::Answer;
 use crate::snapshot::{Current, LocalSnapshot};
@@ -24,6 +24,8 @@ pub struct Parts {
     pub store: Arc<Store>,
     /// Concurrency slots.
     pub slots: Slots,
+    /// Requests that wait for their place.
+    pub waiting: Slots,
     /// The configuration in force.
     pub current: Arc<Current>,
     /// Endpoints' loads.
@@ -41,7 +43,7 @@ pub struct Parts {
 pub struct Gateway {
     pub(super) clock: Clock,
     pub(super) store: Arc<Store>,
-    pub(super) slots: Slots,
+    pub(super) registries: Registries,
     pub(super) client: Client,
     pub(super) log: Sink,
     pub(super) lane: Lane,
@@ -59,14 +61,14 @@ impl Gateway {
     /// For a worker.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { clock, store, slots, current, upstreams, registry, lane, log } = parts;
+        let Parts { clock, store, slots, waiting, current, upstreams, registry, lane, log } = parts;
         let snapshot = current.load();
         let client = Client::new(upstreams, lane);
         client.follow(&snapshot);
         Self {
             clock,
             store,
-            slots,
+            registries: Registries { slots, waiting },
             client,
             log,
             lane,

@@ -9,6 +9,7 @@ mod forward;
 mod gateway;
 mod local;
 mod record;
+mod settle;
 
 use std::rc::Rc;
 
@@ -59,6 +60,7 @@ pub async fn handle(
             gateway.count_refusal(&answer);
             let (head, body) = answer.respond(snapshot.rejection.form, &parts.method, parts.version).into_parts();
             let mut headers = head.headers;
+            completion.settle_head(head.status, &headers, &mut standing);
             standing.report(&gateway, &snapshot, &mut headers);
             Reply { status: head.status, headers, body: Received::Whole(body) }
         }
@@ -110,16 +112,24 @@ async fn decide<'s>(
     if looped(&facts) {
         return Err(Answer::Loop);
     }
-    let permit = admit::admit(gateway, snapshot, &proceed, completion, standing)?;
-    let permit = completion.keep(permit);
+    admit::admit(gateway, snapshot, &proceed, completion, standing)?;
+    let permit = completion.wait().await?;
     let mut reply = match &proceed.route.action {
         Action::Respond { status, content_type, body } => local::fixed(*status, content_type, body, facts.method),
         Action::Forward(upstream) => {
-            let way =
-                forward::Way { snapshot, listener, facts: &facts, identity: &identity, proceed: &proceed, upstream: *upstream };
-            forward::forward(gateway, &way, permit, body).await?
+            let way = forward::Way {
+                snapshot,
+                listener,
+                facts: &facts,
+                identity: &identity,
+                proceed: &proceed,
+                upstream: *upstream,
+                reads_response: permit.reads_response,
+            };
+            forward::forward(gateway, &way, permit.permit, body).await?
         }
     };
+    completion.settle_head(reply.status, &reply.headers, standing);
     proceed.route.response_edits.apply(&mut reply.headers);
     standing.report(gateway, snapshot, &mut reply.headers);
     Ok(reply)

@@ -1,18 +1,22 @@
 //! What is remembered of a request: metrics and the access log, written when the last byte has gone out, or the client has.
 
 use std::rc::Rc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Version};
 
+use super::admit::Standing;
 use super::gateway::Gateway;
+use super::settle::Unsettled;
 use crate::admission::Permit;
 use crate::body::{End, EndOfBody};
 use crate::clock::Nanos;
 use crate::identity::{ClientId, Identity, Network};
 use crate::policy::RouteId;
 use crate::request::{Facts, InFlight};
-use crate::respond::CLIENT_CLOSED_REQUEST;
+use crate::respond::{Answer, CLIENT_CLOSED_REQUEST};
 use crate::snapshot::LocalSnapshot;
 use crate::telemetry::access_log::Line;
 
@@ -29,6 +33,8 @@ pub struct Completion {
     pub(super) shadow: Option<u16>,
     route: Option<RouteId>,
     permit: Option<Permit>,
+    pub(super) unsettled: Unsettled,
+    delayed: Nanos,
     log: Option<Box<Logged>>,
     done: bool,
 }
@@ -68,6 +74,8 @@ impl Completion {
             shadow: None,
             route: None,
             permit: None,
+            unsettled: Unsettled::default(),
+            delayed: 0,
             log,
             done: false,
         }
@@ -92,19 +100,42 @@ impl Completion {
         self.route = Some(route);
     }
 
-    /// Takes the permit into keeping and lends it for forwarding.
-    pub(super) fn keep(&mut self, permit: Permit) -> &Permit {
-        self.permit.insert(permit)
+    /// Takes the permit into keeping.
+    pub(super) fn keep(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    /// Waits until the request's place is there, if it has one to wait for, and lends the permit for forwarding. Whoever leaves meanwhile
+    /// drops this record, and with it his place.
+    pub(super) async fn wait(&mut self) -> Result<Admitted<'_>, Answer> {
+        let Some(permit) = &mut self.permit else { return Err(Answer::Unavailable) };
+        if let Some(delay) = permit.wait() {
+            tokio::time::sleep(Duration::from_nanos(delay)).await;
+            self.delayed = delay;
+            permit.go_on();
+        }
+        Ok(Admitted { permit, reads_response: self.unsettled.reads_body(&self.snapshot) })
+    }
+
+    /// Lets a response's head settle what it decides.
+    pub(super) fn settle_head(&mut self, status: StatusCode, headers: &HeaderMap, standing: &mut Standing<'_>) {
+        if self.unsettled.head(&self.gateway, &self.snapshot, status, headers) {
+            standing.look_again(&self.gateway, self.gateway.clock.now());
+        }
     }
 
     fn finish(&mut self, end: End) {
         if std::mem::replace(&mut self.done, true) {
             return;
         }
-        self.permit = None;
+        let now = self.gateway.clock.now();
+        if self.permit.take().is_some_and(|mut permit| permit.abandon(&self.gateway.store, now)) {
+            self.unsettled.forget();
+        }
+        self.unsettled.end(&self.gateway, &self.snapshot, now);
         self.in_flight = None;
         let lane = self.gateway.lane;
-        let duration = self.gateway.clock.now().saturating_sub(self.started);
+        let duration = now.saturating_sub(self.started);
         let snapshot = &self.snapshot;
         let metrics = self.route.and_then(|route| snapshot.route_metrics.get(usize::from(route.0)));
         let metrics = metrics.unwrap_or(&snapshot.unrouted_metrics);
@@ -142,13 +173,26 @@ impl Completion {
             route: self.route.and_then(|route| snapshot.policy.routes.named(route)),
             limited_by: self.limited_by.and_then(name_of),
             shadow: self.shadow.and_then(name_of),
+            delayed_us: self.delayed / 1000,
             aborted: end == End::Aborted,
         };
         self.gateway.log.log(settings.format, &line);
     }
 }
 
+/// An admitted request's way on.
+#[derive(Debug)]
+pub(super) struct Admitted<'c> {
+    pub(super) permit: &'c Permit,
+    /// Whether the response's body has to be read.
+    pub(super) reads_response: bool,
+}
+
 impl EndOfBody for Completion {
+    fn passed(&mut self, data: &Bytes) {
+        self.unsettled.passed(data);
+    }
+
     fn ended(&mut self, end: End) {
         self.finish(end);
     }

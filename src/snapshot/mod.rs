@@ -17,6 +17,7 @@ use crate::identity::IdentityRules;
 use crate::policy::Policy;
 use crate::request::PathRules;
 use crate::respond::BodyForm;
+use crate::store::Budget;
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::{Counter, Histogram};
 
@@ -39,6 +40,8 @@ pub struct Snapshot {
     pub rejection: Rejection,
     /// The access log, unless it is off.
     pub access_log: Option<AccessLog>,
+    /// How the store's room is shared out.
+    pub rooms: Vec<Room>,
     /// By the place of a limit in the policy.
     pub limit_metrics: Vec<LimitMetrics>,
     /// By `RouteId`.
@@ -53,6 +56,15 @@ pub struct Snapshot {
 
 /// A worker's hold on a generation: counted without touching the count that all workers share.
 pub type LocalSnapshot = Rc<Arc<Snapshot>>;
+
+/// A limit's room in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// Whose: the limit's name, with `/warmup` behind it for what warm-up remembers.
+    pub limit: Box<str>,
+    /// How much.
+    pub budget: Budget,
+}
 
 /// A set of interchangeable servers.
 #[derive(Debug)]
@@ -116,6 +128,12 @@ pub struct LimitMetrics {
     pub limited: Vec<Counter>,
     /// Would have been refused, by tier.
     pub shadow: Vec<Counter>,
+    /// Cells taken from requests whose response had the last word.
+    pub reserved: Counter,
+    /// Cells those came to cost.
+    pub settled: Counter,
+    /// How long requests waited for their place.
+    pub delay: Histogram,
 }
 
 /// Counters of a route.
@@ -163,8 +181,6 @@ pub struct Process {
     pub admin_token: Option<Box<str>>,
     /// Where the access log goes.
     pub access_log_to: Box<str>,
-    /// Counters kept at most. The cap itself follows a reload.
-    pub max_keys: usize,
     /// Requests are still accepted for this long after SIGTERM.
     pub shutdown_delay: Duration,
     /// Requests in flight may take this long after that.

@@ -8,9 +8,9 @@ mod memory;
 use smallvec::SmallVec;
 
 use crate::clock::Nanos;
-use crate::limit::{Charge, Outcome};
+use crate::limit::{Charge, Interned, Key, Outcome, SpaceId};
 
-pub use memory::{MemoryStore, Occupancy};
+pub use memory::{Budget, DEBT_SHARES, MemoryStore, Occupancy, Sweep};
 
 /// The store in use.
 #[derive(Debug)]
@@ -31,6 +31,23 @@ pub struct Charged {
     pub outcomes: Outcomes,
 }
 
+/// A charge that was taken, for as long as it may have to be corrected. Owns what it needs: a reload may come in between.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken {
+    /// The counter.
+    pub key: Key,
+    /// Where it is kept.
+    pub space: SpaceId,
+    /// The numbers it was held against.
+    pub quota: Interned,
+    /// Cells that were taken.
+    pub cost: u64,
+    /// When.
+    pub at: Nanos,
+    /// The TAT it left behind, for a request that waits.
+    pub left: Nanos,
+}
+
 impl Store {
     /// Charges all or none.
     #[must_use]
@@ -46,5 +63,28 @@ impl Store {
         match self {
             Self::Memory(store) => store.peek(charges, now),
         }
+    }
+
+    /// Corrects a charge to what it turned out to cost: more is taken whether it fits or not, what was too much comes back.
+    pub fn settle(&self, taken: &Taken, cost: u64, now: Nanos) {
+        match self {
+            Self::Memory(store) => store.settle(taken, cost, now),
+        }
+    }
+
+    /// Gives up the place of a request that waits for it. A place with others behind it lapses: their waits were told already.
+    pub fn give_up(&self, taken: &Taken, now: Nanos) {
+        match self {
+            Self::Memory(store) => store.give_up(taken, now),
+        }
+    }
+}
+
+impl Taken {
+    /// What a charge that conformed has taken.
+    #[must_use]
+    pub fn of(charge: &Charge<'_>, outcome: &Outcome, at: Nanos) -> Self {
+        let Charge { key, space, quota, cost, .. } = *charge;
+        Self { key, space, quota: *quota, cost, at, left: at.saturating_add(outcome.reset_after) }
     }
 }

@@ -54,6 +54,8 @@ pub struct Line<'a> {
     pub limited_by: Option<&'a str>,
     /// A shadow limit that would have refused.
     pub shadow: Option<&'a str>,
+    /// Microseconds that the request waited for its place.
+    pub delayed_us: u64,
     /// Whether the client left before the end.
     pub aborted: bool,
 }
@@ -232,6 +234,9 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
             out.push(b'"');
         }
     }
+    if line.delayed_us > 0 {
+        let _ = write!(out, ",\"delayed_us\":{}", line.delayed_us);
+    }
     out.extend_from_slice(if line.aborted { b",\"aborted\":true}\n" } else { b"}\n" });
 }
 
@@ -251,6 +256,11 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
         line.limited_by.unwrap_or("-"),
         if line.aborted { " aborted" } else { "" }
     );
+    if line.delayed_us > 0 {
+        // Before the line's end.
+        out.pop();
+        let _ = writeln!(out, " delayed={}us", line.delayed_us);
+    }
 }
 
 /// Escapes what would end the string or the line, or steer a terminal; cuts what is long.
@@ -305,6 +315,7 @@ mod tests {
             route: None,
             limited_by: Some("plan"),
             shadow: None,
+            delayed_us: 0,
             aborted: false,
         }
     }

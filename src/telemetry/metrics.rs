@@ -37,6 +37,9 @@ families! {
     DURATION = Histogram "tollgate_request_duration_seconds" "From a request's head to its response's last byte, by route.";
     LIMITED = Counter "tollgate_limited_total" "Requests refused, by the limit that refused and the tier.";
     SHADOW_LIMITED = Counter "tollgate_shadow_limited_total" "Requests that a shadow limit would have refused, by limit and tier.";
+    DELAY = Histogram "tollgate_delay_seconds" "How long admitted requests waited for their place under a limit with over: delay, by limit.";
+    RESERVED_CELLS = Counter "tollgate_reserved_cells_total" "Cells taken at admission from requests whose response has the last word, by limit.";
+    SETTLED_CELLS = Counter "tollgate_settled_cells_total" "Cells that those requests came to cost, by limit.";
     REFUSED = Counter "tollgate_refused_total" "Requests answered by the gateway itself, by reason.";
     UPSTREAM_ERRORS = Counter "tollgate_upstream_errors_total" "Failed exchanges with an upstream, by upstream and kind.";
     UPSTREAM_RETRIES = Counter "tollgate_upstream_retries_total" "Attempts at another endpoint or connection, by upstream.";
@@ -46,9 +49,12 @@ families! {
     ACCEPT_ERRORS = Counter "tollgate_accept_errors_total" "Failed attempts to accept a connection, by listener.";
     WORKER_CONNECTIONS = Gauge "tollgate_worker_connections" "Open client connections, by worker.";
     SLOTS_IN_USE = Gauge "tollgate_concurrency_slots" "Requests that hold a slot of a concurrency limit.";
-    STORE_KEYS = Gauge "tollgate_store_keys" "Counters in the memory store.";
-    STORE_MAX_KEYS = Gauge "tollgate_store_max_keys" "Counters the memory store keeps at most.";
-    STORE_OVERFLOWS = Counter "tollgate_store_overflows_total" "Charges held against a shared overflow counter because the store was full.";
+    WAITING = Gauge "tollgate_waiting_requests" "Requests that wait for their place under a limit with over: delay.";
+    STORE_KEYS = Gauge "tollgate_store_keys" "Counters in the memory store, by limit.";
+    STORE_MAX_KEYS = Gauge "tollgate_store_max_keys" "Counters the memory store keeps at most, by limit.";
+    STORE_BYTES = Gauge "tollgate_store_bytes" "Bytes of the memory store's tables, by limit. The logs of sliding_log come on top.";
+    STORE_EVICTIONS = Counter "tollgate_store_evictions_total" "Counters that gave their place to a newcomer, by limit and by what they were: idle, or live, whose debt the newcomer inherited.";
+    STORE_INHERITED = Histogram "tollgate_store_inherited_debt_ratio" "How much of its quota a counter had used when a newcomer inherited it, by limit.";
     RELOADS = Counter "tollgate_config_reloads_total" "Reloads of the configuration, by result.";
     GENERATION = Gauge "tollgate_config_generation" "The number of the configuration in force.";
     RELOAD_OK = Gauge "tollgate_config_last_reload_successful" "1 if the file as it is now is in force, 0 if it was refused.";
@@ -191,14 +197,14 @@ impl Registry {
     }
 
     fn series(&self, family: Family, labels: &[(&str, &str)], make: impl FnOnce() -> Series) -> Series {
-        let labels = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect::<Vec<_>>().join(",");
+        let labels = joined(labels);
         let mut series = self.0.series.lock().unwrap_or_else(PoisonError::into_inner);
         series.entry((family, labels)).or_insert_with(make).clone()
     }
 
-    /// The text form that Prometheus reads. `extra` are numbers that are only known when asked for.
+    /// The text form that Prometheus reads. `extra` is what is only known when asked for, families together.
     #[must_use]
-    pub fn render(&self, extra: &[(Family, u64)]) -> String {
+    pub fn render(&self, extra: &[Sample]) -> String {
         let mut out = String::with_capacity(16 << 10);
         let mut last = None;
         let mut heading = |family: Family, out: &mut String| {
@@ -224,12 +230,73 @@ impl Registry {
                 Series::Histogram(histogram) => histogram.render(family.name, labels, &mut out),
             }
         }
-        for (family, value) in extra {
+        for Sample { family, labels, value } in extra {
             heading(*family, &mut out);
-            let _ = writeln!(out, "{} {value}", family.name);
+            match value {
+                Value::Number(value) if labels.is_empty() => {
+                    let _ = writeln!(out, "{} {value}", family.name);
+                }
+                Value::Number(value) => {
+                    let _ = writeln!(out, "{}{{{labels}}} {value}", family.name);
+                }
+                Value::Shares { counts, sum } => render_shares(family.name, labels, counts, *sum, &mut out),
+            }
         }
         out
     }
+}
+
+/// A number that is only known when asked for.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Of which family.
+    pub family: Family,
+    /// Its labels, escaped and joined.
+    pub labels: String,
+    /// The number.
+    pub value: Value,
+}
+
+/// A sample's value.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// A counter or gauge.
+    Number(u64),
+    /// A histogram of shares: how many up to each bound and above, and their sum in 2^-16ths.
+    Shares {
+        /// Each bound as it is printed, and how many up to it that are above the one before.
+        counts: Vec<(&'static str, u64)>,
+        /// The sum of all.
+        sum: u64,
+    },
+}
+
+impl Sample {
+    /// A number, with its labels.
+    #[must_use]
+    pub fn number(family: Family, labels: &[(&str, &str)], value: u64) -> Self {
+        Self { family, labels: joined(labels), value: Value::Number(value) }
+    }
+
+    /// A histogram of shares.
+    #[must_use]
+    pub fn shares(family: Family, labels: &[(&str, &str)], counts: Vec<(&'static str, u64)>, sum: u64) -> Self {
+        Self { family, labels: joined(labels), value: Value::Shares { counts, sum } }
+    }
+}
+
+fn render_shares(name: &str, labels: &str, counts: &[(&str, u64)], sum: u64, out: &mut String) {
+    let mut cumulative = 0;
+    for (bound, count) in counts {
+        cumulative += count;
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {cumulative}");
+    }
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {}.{:05}", sum >> 16, ((sum & 0xffff) * 100_000) >> 16);
+    let _ = writeln!(out, "{name}_count{{{labels}}} {cumulative}");
+}
+
+fn joined(labels: &[(&str, &str)]) -> String {
+    labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect::<Vec<_>>().join(",")
 }
 
 fn padded<T: Default>(lanes: usize) -> Arc<[T]> {
@@ -274,7 +341,11 @@ mod tests {
         gauge.one(registry.lane(0));
         gauge.less(registry.lane(1));
         registry.histogram(DURATION, &[]).observe(registry.lane(0), SECOND / 300);
-        let text = registry.render(&[(STORE_KEYS, 7)]);
+        let text = registry.render(&[
+            Sample::number(STORE_KEYS, &[("limit", "plan")], 7),
+            Sample::number(GENERATION, &[], 3),
+            Sample::shares(STORE_INHERITED, &[("limit", "plan")], vec![("0.5", 2), ("+Inf", 1)], 3 << 15),
+        ]);
         for line in [
             "# TYPE tollgate_requests_total counter",
             "tollgate_requests_total{route=\"a\\\"b\",code=\"2xx\"} 4",
@@ -283,7 +354,10 @@ mod tests {
             "tollgate_request_duration_seconds_bucket{le=\"0.005\"} 1",
             "tollgate_request_duration_seconds_bucket{le=\"+Inf\"} 1",
             "tollgate_request_duration_seconds_sum{} 0.003333333",
-            "tollgate_store_keys 7",
+            "tollgate_store_keys{limit=\"plan\"} 7",
+            "tollgate_config_generation 3",
+            "tollgate_store_inherited_debt_ratio_bucket{limit=\"plan\",le=\"+Inf\"} 3",
+            "tollgate_store_inherited_debt_ratio_sum{limit=\"plan\"} 1.50000",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }

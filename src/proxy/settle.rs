@@ -1,0 +1,144 @@
+//! What a response has to say about charges that were taken before it: `count`, `refund`, and costs that only it knows.
+//!
+//! Every such charge is settled exactly once: when the response's head decides it, else when the body has ended, else when the
+//! request has, however it does. Where nothing was said, what was taken stays.
+
+use http::{HeaderMap, StatusCode};
+use smallvec::SmallVec;
+
+use super::gateway::Gateway;
+use crate::body::usage::UsageReader;
+use crate::clock::Nanos;
+use crate::limit::Charge;
+use crate::policy::{ResponseCost, Settlement, number};
+use crate::snapshot::Snapshot;
+use crate::store::{Outcomes, Taken};
+
+/// The charges of a request that are not settled yet.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled(SmallVec<[Open; 1]>);
+
+#[derive(Debug)]
+struct Open {
+    taken: Taken,
+    limit: u16,
+    reader: Option<Reader>,
+}
+
+/// Looks for the cost in the body as it passes.
+#[derive(Debug)]
+struct Reader {
+    usage: UsageReader,
+    max: u64,
+}
+
+impl Unsettled {
+    /// Adds what was taken by charges whose limits have a settlement.
+    pub(super) fn add(
+        &mut self,
+        gateway: &Gateway,
+        snapshot: &Snapshot,
+        charges: &[Charge<'_>],
+        outcomes: &Outcomes,
+        now: Nanos,
+    ) {
+        for (charge, outcome) in charges.iter().zip(outcomes) {
+            if outcome.verdict.conforms() && settlement(snapshot, charge.limit).is_some() {
+                self.0.push(Open { taken: Taken::of(charge, outcome, now), limit: charge.limit, reader: None });
+                if let Some(metrics) = snapshot.limit_metrics.get(usize::from(charge.limit)) {
+                    metrics.reserved.add(gateway.lane, charge.cost);
+                }
+            }
+        }
+    }
+
+    /// Whether the body will have to be read.
+    pub(super) fn reads_body(&self, snapshot: &Snapshot) -> bool {
+        let reads = |open: &Open| {
+            let cost = settlement(snapshot, open.limit).and_then(|settlement| settlement.cost.as_ref());
+            matches!(cost, Some(ResponseCost::Json { .. }))
+        };
+        self.0.iter().any(reads)
+    }
+
+    /// Settles what the head decides; whether there was anything.
+    pub(super) fn head(&mut self, gateway: &Gateway, snapshot: &Snapshot, status: StatusCode, headers: &HeaderMap) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let now = gateway.clock.now();
+        let before = self.0.len();
+        self.0.retain(|open| match open.verdict(snapshot, status, headers) {
+            Said::Cost(cost) => {
+                open.settle(gateway, snapshot, cost, now);
+                false
+            }
+            Said::InBody(reader) => {
+                open.reader = Some(reader);
+                true
+            }
+        });
+        self.0.len() < before
+    }
+
+    /// A piece of the body.
+    pub(super) fn passed(&mut self, data: &[u8]) {
+        for reader in self.0.iter_mut().filter_map(|open| open.reader.as_mut()) {
+            reader.usage.feed(data);
+        }
+    }
+
+    /// Settles the rest: by what the body said, or by what was taken.
+    pub(super) fn end(&mut self, gateway: &Gateway, snapshot: &Snapshot, now: Nanos) {
+        for mut open in self.0.drain(..) {
+            let said = open.reader.as_mut().and_then(|reader| Some(reader.usage.finish()?.min(reader.max)));
+            let cost = said.unwrap_or(open.taken.cost);
+            open.settle(gateway, snapshot, cost, now);
+        }
+    }
+
+    /// Nothing was taken after all.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What a head says of a charge.
+enum Said {
+    Cost(u64),
+    InBody(Reader),
+}
+
+impl Open {
+    fn verdict(&self, snapshot: &Snapshot, status: StatusCode, headers: &HeaderMap) -> Said {
+        let taken = Said::Cost(self.taken.cost);
+        let Some(settlement) = settlement(snapshot, self.limit) else { return taken };
+        if !settlement.charges(status) {
+            return Said::Cost(0);
+        }
+        match &settlement.cost {
+            None => taken,
+            Some(ResponseCost::Header { name, max }) => {
+                let said = headers.get(name).and_then(|value| number(value.as_bytes()));
+                said.map_or(taken, |cost| Said::Cost(cost.min(*max)))
+            }
+            Some(ResponseCost::Json { path, max }) => {
+                let reader = UsageReader::for_response(headers, path);
+                reader.map_or(taken, |usage| Said::InBody(Reader { usage, max: *max }))
+            }
+        }
+    }
+
+    fn settle(&self, gateway: &Gateway, snapshot: &Snapshot, cost: u64, now: Nanos) {
+        if cost != self.taken.cost {
+            gateway.store.settle(&self.taken, cost, now);
+        }
+        if let Some(metrics) = snapshot.limit_metrics.get(usize::from(self.limit)) {
+            metrics.settled.add(gateway.lane, cost);
+        }
+    }
+}
+
+fn settlement(snapshot: &Snapshot, limit: u16) -> Option<&Settlement> {
+    snapshot.policy.limits.get(usize::from(limit))?.settlement.as_ref()
+}

@@ -1,0 +1,307 @@
+//! Tests of the whole store, through what it offers.
+
+use std::time::Duration;
+
+use super::*;
+use crate::clock::SECOND;
+use crate::limit::{Algorithm, Boost, Interned, Key, KeyHasher, Quota, Verdict};
+
+struct Fixture {
+    store: MemoryStore,
+    quotas: Quotas,
+    hasher: KeyHasher,
+}
+
+fn fixture(max_keys: usize) -> Fixture {
+    let quotas = Quotas::default();
+    let store = MemoryStore::new(quotas.clone());
+    let budget = |space| Budget { space: SpaceId(space), max_keys };
+    store.arrange(&[budget(0), budget(1), budget(2)]);
+    Fixture { store, quotas, hasher: KeyHasher::default() }
+}
+
+impl Fixture {
+    fn quota(&self, count: u64, seconds: u64, algorithm: Algorithm) -> Interned {
+        self.quotas.intern(Quota::new(count, Duration::from_secs(seconds), None, algorithm).unwrap()).unwrap()
+    }
+
+    fn key(&self, name: &str) -> Key {
+        self.hasher.start(name).finish()
+    }
+
+    /// How many of `tries` single charges pass.
+    fn admitted(&self, key: Key, quota: &Interned, tries: u32, now: Nanos) -> usize {
+        (0..tries).filter(|_| self.store.charge(&[charge(key, quota, 1)], now).conforms).count()
+    }
+
+    fn keys(&self) -> usize {
+        self.store.occupancy().iter().map(|space| space.keys).sum()
+    }
+
+    fn remaining(&self, key: Key, quota: &Interned, now: Nanos) -> u64 {
+        self.store.peek(&[charge(key, quota, 0)], now).outcomes[0].remaining
+    }
+}
+
+fn charge<'q>(key: Key, quota: &'q Interned, cost: u64) -> Charge<'q> {
+    Charge { key, space: SpaceId(0), quota, cost, limit: 0, queue: 0, warmup: None }
+}
+
+fn elsewhere<'q>(key: Key, quota: &'q Interned, cost: u64) -> Charge<'q> {
+    Charge { space: SpaceId(1), ..charge(key, quota, cost) }
+}
+
+const ALL: [Algorithm; 6] = [
+    Algorithm::Gcra,
+    Algorithm::TokenBucket,
+    Algorithm::LeakyBucket,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindow,
+    Algorithm::SlidingLog,
+];
+
+#[test]
+fn all_or_none_whatever_the_algorithm() {
+    for algorithm in ALL {
+        let f = fixture(100);
+        let (wide, narrow) = (f.quota(10, 3600, algorithm), f.quota(2, 3600, algorithm));
+        let charges = [charge(f.key("narrow"), &narrow, 1), elsewhere(f.key("wide"), &wide, 1)];
+        for left in [1, 0] {
+            let charged = f.store.charge(&charges, 0);
+            assert!(charged.conforms);
+            assert_eq!(charged.outcomes[0].remaining, left);
+        }
+        for _ in 0..5 {
+            assert!(!f.store.charge(&charges, 0).conforms);
+        }
+        assert_eq!(f.store.peek(&charges, 0).outcomes[1].remaining, 7, "{algorithm:?}: 2 used and this one");
+    }
+}
+
+#[test]
+fn threads_on_shared_and_own_counters_admit_exactly_the_limit() {
+    for algorithm in ALL {
+        let f = fixture(1000);
+        let (own, shared) = (f.quota(50, 3600, algorithm), f.quota(120, 3600, algorithm));
+        let shared_key = f.key("shared");
+        let admitted: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..64)
+                .map(|t| {
+                    let (f, own, shared) = (&f, &own, &shared);
+                    let key = f.key(&format!("own{}", t % 4));
+                    scope.spawn(move || {
+                        let charges = [charge(key, own, 1), elsewhere(shared_key, shared, 1)];
+                        (0..100).filter(|_| f.store.charge(&charges, 0).conforms).count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(admitted, 120, "{algorithm:?}");
+        let used: u64 = (0..4).map(|t| 50 - f.remaining(f.key(&format!("own{t}")), &own, 0)).sum();
+        assert_eq!(used, 120, "{algorithm:?}: a refused request costs nothing anywhere");
+    }
+}
+
+#[test]
+fn a_changed_quota_keeps_usage_in_cells() {
+    for from in ALL {
+        for to in ALL {
+            let f = fixture(100);
+            let key = f.key("k");
+            let (five, ten, two) = (f.quota(5, 3600, from), f.quota(10, 3600, to), f.quota(2, 3600, to));
+            assert_eq!(f.admitted(key, &five, 20, 0), 5);
+            assert_eq!(f.admitted(key, &ten, 20, 0), 5, "{from:?} to {to:?}");
+            assert_eq!(f.admitted(key, &two, 20, 0), 0);
+        }
+    }
+}
+
+#[test]
+fn a_sweep_drops_what_is_idle_and_nothing_else() {
+    for algorithm in ALL {
+        let f = fixture(100);
+        let (slow, fast) = (f.quota(1, 3600, algorithm), f.quota(1, 1, algorithm));
+        assert!(f.store.charge(&[charge(f.key("slow"), &slow, 1), charge(f.key("fast"), &fast, 1)], 0).conforms);
+        assert_eq!(f.keys(), 2);
+        f.store.sweep(Sweep::Whole, 2 * SECOND);
+        assert_eq!(f.keys(), 1, "{algorithm:?}");
+        assert!(!f.store.charge(&[charge(f.key("slow"), &slow, 1)], 2 * SECOND).conforms);
+        f.store.sweep(Sweep::Whole, 7200 * SECOND);
+        assert_eq!(f.store.occupancy().iter().map(|space| space.bytes).sum::<usize>(), 0, "memory goes back");
+    }
+}
+
+#[test]
+fn slices_come_round() {
+    let f = fixture(100_000);
+    let quota = f.quota(1, 1, Algorithm::Gcra);
+    for i in 0..5000 {
+        assert!(f.store.charge(&[charge(f.key(&format!("{i}")), &quota, 1)], 0).conforms);
+    }
+    for _ in 0..SLICES {
+        f.store.sweep(Sweep::Slice, 10 * SECOND);
+    }
+    assert_eq!(f.keys(), 0);
+}
+
+#[test]
+fn a_flood_of_keys_neither_grows_the_store_nor_frees_a_blocked_key() {
+    for algorithm in ALL {
+        let f = fixture(1024);
+        let quota = f.quota(10, 3600, algorithm);
+        let blocked = f.key("blocked");
+        assert_eq!(f.admitted(blocked, &quota, 20, 0), 10);
+        let busy: Vec<Key> = (0..100).map(|i| f.key(&format!("busy{i}"))).collect();
+        for key in &busy {
+            assert_eq!(f.admitted(*key, &quota, 9, 0), 9);
+        }
+        for i in 0..10_240 {
+            let _ = f.store.charge(&[charge(f.key(&format!("{i}")), &quota, 1)], 0);
+            assert!(!f.store.charge(&[charge(blocked, &quota, 1)], 0).conforms, "{algorithm:?} after {i}");
+        }
+        let space = f.store.occupancy()[0];
+        assert!(space.keys <= 1024 && space.bytes <= 1024 * 24, "{space:?}");
+        assert!(space.evicted_live > 0 && space.inherited.iter().sum::<u64>() == space.evicted_live, "{space:?}");
+        for key in &busy {
+            assert!(f.remaining(*key, &quota, 0) <= 1, "{algorithm:?}: what somebody used is never forgotten");
+        }
+    }
+}
+
+#[test]
+fn a_flood_in_one_limit_touches_no_other() {
+    let f = fixture(512);
+    let quota = f.quota(10, 3600, Algorithm::Gcra);
+    let quiet = f.key("quiet");
+    assert!(f.store.charge(&[elsewhere(quiet, &quota, 3)], 0).conforms);
+    for i in 0..5_000 {
+        let _ = f.store.charge(&[charge(f.key(&format!("{i}")), &quota, 1)], 0);
+    }
+    assert_eq!(f.store.peek(&[elsewhere(quiet, &quota, 0)], 0).outcomes[0].remaining, 7);
+    assert_eq!(f.store.peek(&[elsewhere(f.key("new"), &quota, 0)], 0).outcomes[0].remaining, 10);
+}
+
+#[test]
+fn idle_counters_make_room_before_anybody_inherits() {
+    let f = fixture(512);
+    let quota = f.quota(1, 1, Algorithm::Gcra);
+    for round in 0..20 {
+        for i in 0..200 {
+            let key = f.key(&format!("{round}/{i}"));
+            assert!(f.store.charge(&[charge(key, &quota, 1)], round * 10 * SECOND).conforms);
+        }
+    }
+    assert_eq!(f.store.occupancy()[0].evicted_live, 0);
+    assert!(f.store.occupancy()[0].evicted_idle > 0);
+}
+
+#[test]
+fn the_store_takes_nearly_as_many_keys_as_it_may() {
+    let f = fixture(100_000);
+    let quota = f.quota(2, 3600, Algorithm::Gcra);
+    let evicted = |keys: std::ops::Range<u32>| {
+        for i in keys {
+            let _ = f.store.charge(&[charge(f.key(&format!("{i}")), &quota, 1)], 0);
+        }
+        f.store.occupancy()[0].evicted_live
+    };
+    assert!(evicted(0..75_000) < 75);
+    assert!(evicted(75_000..90_000) < 1800);
+}
+
+#[test]
+fn rearranging_keeps_counters_and_a_removed_limit_loses_them() {
+    let f = fixture(1000);
+    let quota = f.quota(5, 3600, Algorithm::Gcra);
+    let key = f.key("k");
+    assert!(f.store.charge(&[charge(key, &quota, 4), elsewhere(key, &quota, 4)], 0).conforms);
+    f.store.arrange(&[Budget { space: SpaceId(0), max_keys: 10 }]);
+    assert_eq!(f.remaining(key, &quota, 0), 1);
+    f.store.arrange(&[Budget { space: SpaceId(0), max_keys: 10 }, Budget { space: SpaceId(1), max_keys: 10 }]);
+    assert_eq!(f.store.peek(&[elsewhere(key, &quota, 0)], 0).outcomes[0].remaining, 5);
+}
+
+#[test]
+fn a_refused_first_request_leaves_no_entry() {
+    let f = fixture(100);
+    let quota = f.quota(1, 1, Algorithm::Gcra);
+    assert!(!f.store.charge(&[charge(f.key("k"), &quota, 2)], 0).conforms);
+    assert!(f.store.charge(&[charge(f.key("k"), &quota, 0)], 0).conforms);
+    assert_eq!(f.keys(), 0);
+}
+
+#[test]
+fn a_settlement_takes_and_gives_exactly_the_difference() {
+    for algorithm in ALL {
+        let f = fixture(100);
+        let quota = f.quota(10, 3600, algorithm);
+        let key = f.key("k");
+        let reserved = charge(key, &quota, 4);
+        let take = |now| Taken::of(&reserved, &f.store.charge(&[reserved], now).outcomes[0], now);
+        f.store.settle(&take(0), 1, SECOND / 1000);
+        assert_eq!(f.remaining(key, &quota, SECOND / 1000), 9, "{algorithm:?} gives back");
+        f.store.settle(&take(SECOND / 1000), 7, SECOND / 500);
+        assert_eq!(f.remaining(key, &quota, SECOND / 500), 2, "{algorithm:?} takes more");
+        f.store.settle(&take(7200 * SECOND), 99, 7200 * SECOND);
+        assert_eq!(f.remaining(key, &quota, 7200 * SECOND), 0, "{algorithm:?} takes what it costs");
+        assert!(!f.store.charge(&[charge(key, &quota, 1)], 7200 * SECOND).conforms);
+    }
+}
+
+#[test]
+fn a_settlement_after_a_reload_is_in_cells_of_the_quota_in_force() {
+    let f = fixture(100);
+    let (hourly, daily) = (f.quota(10, 3600, Algorithm::Gcra), f.quota(100, 86_400, Algorithm::SlidingLog));
+    let key = f.key("k");
+    let taken = Taken::of(&charge(key, &hourly, 5), &f.store.charge(&[charge(key, &hourly, 5)], 0).outcomes[0], 0);
+    assert!(f.store.charge(&[charge(key, &daily, 1)], 0).conforms);
+    f.store.settle(&taken, 0, 0);
+    assert_eq!(f.remaining(key, &daily, 0), 99);
+}
+
+#[test]
+fn only_the_last_place_of_a_queue_is_given_back() {
+    let f = fixture(100);
+    let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::LeakyBucket).unwrap();
+    let quota = f.quotas.intern(quota.delaying(Duration::from_secs(10)).unwrap()).unwrap();
+    let one = charge(f.key("k"), &quota, 1);
+    let places: Vec<_> = (0..3).map(|_| Taken::of(&one, &f.store.charge(&[one], 0).outcomes[0], 0)).collect();
+    let next = || f.store.peek(&[one], 0).outcomes[0].delay;
+    assert_eq!(next(), 3 * SECOND);
+    f.store.give_up(&places[1], 0);
+    assert_eq!(next(), 3 * SECOND);
+    f.store.give_up(&places[2], 0);
+    assert_eq!(next(), 2 * SECOND);
+}
+
+#[test]
+fn newcomers_have_more_for_a_while() {
+    for algorithm in ALL {
+        let f = fixture(100);
+        let memory = f.quota(1, 30 * 86_400, Algorithm::FirstSeen);
+        let warmup = Warmup { glide: 3600 * SECOND, factor: Boost(2048), space: SpaceId(2), memory };
+        let quota = f.quota(10, 1, algorithm);
+        let visit = Charge { warmup: Some(&warmup), ..charge(f.key("k"), &quota, 1) };
+        let admitted = |now| (0..50).filter(|_| f.store.charge(&[visit], now).conforms).count();
+        assert_eq!(f.store.peek(&[visit], 0).outcomes[0].limit, 20);
+        assert_eq!(admitted(0), 20, "{algorithm:?}");
+        assert_eq!(admitted(1800 * SECOND), 15, "{algorithm:?}");
+        assert_eq!(admitted(9000 * SECOND), 10, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn what_is_refused_says_when_it_passes() {
+    for algorithm in ALL {
+        let f = fixture(100);
+        let quota = f.quota(3, 10, algorithm);
+        let key = f.key("k");
+        assert_eq!(f.admitted(key, &quota, 5, SECOND), 3);
+        let Verdict::Exceeds { retry_after } = f.store.peek(&[charge(key, &quota, 2)], SECOND).outcomes[0].verdict else {
+            panic!("{algorithm:?} refuses");
+        };
+        assert!(!f.store.peek(&[charge(key, &quota, 2)], SECOND + retry_after - 1).conforms, "{algorithm:?}");
+        assert!(f.store.charge(&[charge(key, &quota, 2)], SECOND + retry_after).conforms, "{algorithm:?}");
+    }
+}
