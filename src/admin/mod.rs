@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tracing::error;
 
-use crate::admission::Slots;
+use crate::admission::Registries;
 use crate::config::diagnostic::Diagnostic;
 use crate::request::Authority;
 use crate::snapshot::Current;
@@ -37,10 +37,8 @@ pub struct Control {
     pub registry: Registry,
     /// For its occupancy.
     pub store: Arc<Store>,
-    /// For slots in use.
-    pub slots: Slots,
-    /// For requests that wait for their place.
-    pub waiting: Slots,
+    /// For slots in use and requests that wait.
+    pub registries: Registries,
     /// For the generation.
     pub current: Arc<Current>,
     /// Whether `/readyz` says yes.
@@ -157,8 +155,8 @@ fn is_local_name(host: &[u8]) -> bool {
 fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
     let mut extra = vec![
         Sample::number(metrics::GENERATION, &[], control.current.generation()),
-        Sample::number(metrics::SLOTS_IN_USE, &[], control.slots.in_flight()),
-        Sample::number(metrics::WAITING, &[], control.waiting.in_flight()),
+        Sample::number(metrics::SLOTS_IN_USE, &[], control.registries.slots.in_flight()),
+        Sample::number(metrics::WAITING, &[], control.registries.waiting.in_flight()),
     ];
     extra.extend(store_samples(control));
     let mut response = Response::new(Full::new(Bytes::from(control.registry.render(&extra))));

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::admin::{self, Control, Reloaded};
-use crate::admission::Slots;
+use crate::admission::Registries;
 use crate::clock::Clock;
 use crate::compile::{Ground, compile};
 use crate::config::diagnostic::Diagnostic;
@@ -111,20 +111,18 @@ impl App {
         // Metrics have a lane per worker, so the number of workers must be known first; compiling twice is the simplest way.
         let workers = worker_count(&compiled(&Ground::default())?.process);
         let registry = Registry::new(workers);
-        let clock = Clock::system();
-        let wall = WallOffset::default();
-        wall.set(clock.wall_now(), clock.now());
-        let ground = Ground { registry: registry.clone(), calendars: Calendars::new(wall.clone()), ..Ground::default() };
+        let times = Times::start();
+        let calendars = Calendars::new(times.wall.clone());
+        let ground = Ground { registry: registry.clone(), calendars, ..Ground::default() };
         let snapshot = compiled(&ground)?;
         let process = snapshot.process.clone();
         let listeners = snapshot.listeners.clone();
         let store = MemoryStore::new(ground.quotas.clone());
         store.arrange(&budgets(&snapshot));
         let store = Arc::new(Store::Memory(store));
-        let times = Times { clock: clock.clone(), wall };
         times.tell(&snapshot);
         let current = Arc::new(Current::new(snapshot));
-        let (slots, waiting) = (Slots::default(), Slots::default());
+        let registries = Registries::default();
         let admin_listener =
             admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
         let admin = admin_listener.local_addr()?;
@@ -134,10 +132,9 @@ impl App {
         let parts = (0..workers).map(|index| {
             let lane = registry.lane(index);
             GatewayParts {
-                clock: clock.clone(),
+                clock: times.clock.clone(),
                 store: Arc::clone(&store),
-                slots: slots.clone(),
-                waiting: waiting.clone(),
+                registries: registries.clone(),
                 current: Arc::clone(&current),
                 upstreams: Arc::clone(&upstreams),
                 registry: registry.clone(),
@@ -151,8 +148,7 @@ impl App {
         let control = Arc::new(Control {
             registry: registry.clone(),
             store: Arc::clone(&store),
-            slots,
-            waiting,
+            registries,
             current: Arc::clone(&current),
             ready: AtomicBool::new(true),
             reload,
@@ -299,6 +295,12 @@ struct Times {
 }
 
 impl Times {
+    fn start() -> Self {
+        let (clock, wall) = (Clock::system(), WallOffset::default());
+        wall.set(clock.wall_now(), clock.now());
+        Self { clock, wall }
+    }
+
     /// Calendars follow a wall clock that was set, schedules begin and end.
     fn tell(&self, snapshot: &Snapshot) {
         let now = self.clock.now();

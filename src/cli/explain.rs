@@ -9,8 +9,10 @@ use anyhow::{Context, bail};
 use http::{HeaderName, HeaderValue, Method, Request, header::HOST};
 
 use super::{load, refuse};
+use crate::clock::Clock;
 use crate::identity::{Identity, Part, identify};
-use crate::policy::{Action, Amount, Limit, Plan, Proceed, Subject, plan};
+use crate::limit::WallOffset;
+use crate::policy::{Action, Amount, Limit, Plan, Proceed, Settlement, Subject, plan};
 use crate::request::{ConnInfo, Facts};
 use crate::snapshot::Snapshot;
 
@@ -46,6 +48,9 @@ pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Ok(snapshot) => snapshot,
         Err(diagnostics) => return Ok(refuse(&diagnostics)),
     };
+    let (clock, wall) = (Clock::system(), WallOffset::default());
+    wall.set(clock.wall_now(), clock.now());
+    snapshot.policy.schedules.refresh(wall.wall_nanos(clock.now()));
     let (parts, ()) = request(arguments)?.into_parts();
     let conn = ConnInfo::new((arguments.ip, 50_000).into(), "http");
     let mut out = String::new();
@@ -157,5 +162,24 @@ fn verdict(limit: &Limit, subject: &Subject<'_>, route: &crate::policy::Route) -
     }
     let cost = limit.cost.of(subject, route);
     let policies = windows.iter().map(|window| window.policy.to_str().unwrap_or_default()).collect::<Vec<_>>().join(", ");
-    format!("cost {cost} of {policies}{shadow}")
+    format!("cost {cost} of {policies}{}{shadow}", manner(limit))
+}
+
+/// What is not plain about how a limit counts.
+fn manner(limit: &Limit) -> String {
+    let mut manner = String::new();
+    if let Some(settlement) = &limit.settlement {
+        manner.push_str(match settlement {
+            Settlement { cost: Some(_), .. } => ", until the response says what it cost",
+            Settlement { count: Some(_), .. } => ", given back unless the response counts",
+            _ => ", given back for some responses",
+        });
+    }
+    if limit.queue > 0 {
+        manner.push_str(", over it requests wait");
+    }
+    if limit.warmup.is_some() {
+        manner.push_str(", more for newcomers");
+    }
+    manner
 }

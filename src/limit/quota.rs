@@ -135,7 +135,7 @@ impl Quota {
     fn full(&self) -> Option<Nanos> {
         let full = self.time_of(self.burst.get())?;
         let interval = self.period.get() / self.count.get();
-        let is_whole = self.period.get() % self.count.get() == 0;
+        let is_whole = self.period.get().is_multiple_of(self.count.get());
         let slack = if is_whole { 0 } else { (self.burst.get() - 1).min(interval.saturating_sub(1)) };
         full.checked_add(slack)
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admission::{Registries, Slots};
+use crate::admission::Registries;
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::respond::Answer;
 use crate::snapshot::{Current, LocalSnapshot};
@@ -22,10 +22,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Counters.
     pub store: Arc<Store>,
-    /// Concurrency slots.
-    pub slots: Slots,
-    /// Requests that wait for their place.
-    pub waiting: Slots,
+    /// Concurrency slots, and places of those that wait.
+    pub registries: Registries,
     /// The configuration in force.
     pub current: Arc<Current>,
     /// Endpoints' loads.
@@ -61,14 +59,14 @@ impl Gateway {
     /// For a worker.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { clock, store, slots, waiting, current, upstreams, registry, lane, log } = parts;
+        let Parts { clock, store, registries, current, upstreams, registry, lane, log } = parts;
         let snapshot = current.load();
         let client = Client::new(upstreams, lane);
         client.follow(&snapshot);
         Self {
             clock,
             store,
-            registries: Registries { slots, waiting },
+            registries,
             client,
             log,
             lane,

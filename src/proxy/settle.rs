@@ -22,7 +22,7 @@ pub(super) struct Unsettled(SmallVec<[Open; 1]>);
 struct Open {
     taken: Taken,
     limit: u16,
-    reader: Option<Reader>,
+    reader: Option<Box<Reader>>,
 }
 
 /// Looks for the cost in the body as it passes.
@@ -106,7 +106,7 @@ impl Unsettled {
 /// What a head says of a charge.
 enum Said {
     Cost(u64),
-    InBody(Reader),
+    InBody(Box<Reader>),
 }
 
 impl Open {
@@ -124,7 +124,7 @@ impl Open {
             }
             Some(ResponseCost::Json { path, max }) => {
                 let reader = UsageReader::for_response(headers, path);
-                reader.map_or(taken, |usage| Said::InBody(Reader { usage, max: *max }))
+                reader.map_or(taken, |usage| Said::InBody(Box::new(Reader { usage, max: *max })))
             }
         }
     }

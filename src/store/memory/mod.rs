@@ -10,6 +10,7 @@
 mod logs;
 mod shard;
 mod space;
+mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

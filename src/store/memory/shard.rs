@@ -1,9 +1,7 @@
-//! A part of a space: counters in sets of eight, behind one lock.
+//! A part of a space: a table of counters behind one lock, and what happens in it.
 //!
-//! A key has a place in one of two sets that its digest chooses. The table begins with one set and doubles up to its budget, without
-//! tombstones or spare capacity: an entry costs 24 bytes, used or not, and an idle one is simply written over.
-//!
-//! **When both sets are full of counters in use** and the table may not grow, a newcomer looks at all of them, takes the one with the least of
+//! A key has a place in one of two sets of eight. An idle entry is written over. **When both sets are full of counters in use** and the
+//! table may not grow, a newcomer looks at all of them, takes the one with the least of
 //! its quota in use, and *inherits* what that one has used (Space-Saving, Metwally et al. 2005, applied to limiter state). So a key that is over
 //! its limit is pushed out only if everything it was compared with is at least as far over its own, and if it comes back it finds at least
 //! that much inherited: a flood of new keys frees nobody. The price is one-sided: newcomers may be refused early, until counters drain.
@@ -12,13 +10,14 @@ use std::borrow::Cow;
 
 use super::super::Taken;
 use super::logs::Logs;
+use super::table::{Entry, Place, Table, WAYS};
 use crate::clock::Nanos;
 use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, Quotas, sliding_log};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    sets: Vec<Set>,
+    table: Table,
     max_sets: usize,
     keys: usize,
     logs: Logs,
@@ -32,31 +31,6 @@ pub(super) struct Stats {
     pub(super) evicted_live: u64,
     pub(super) inherited: [u64; DEBT_SHARES.len() + 1],
     pub(super) inherited_sum: u64,
-}
-
-/// Three cache lines.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(align(64))]
-struct Set([Entry; WAYS]);
-
-/// A counter: the key, tagged with the quota it was written under, and its state. State 0 is a free place.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    key: Key,
-    state: u64,
-}
-
-impl Default for Entry {
-    fn default() -> Self {
-        Self { key: Key([0, 0]), state: 0 }
-    }
-}
-
-/// A place in the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    set: usize,
-    way: usize,
 }
 
 /// Where a charge's counter is, or would be.
@@ -84,7 +58,7 @@ impl Shard {
     /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a state from before the clock went back is
     /// brought to now.
     pub(super) fn look(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Spot, Stand) {
-        let spot = match self.find(charge.key) {
+        let spot = match self.table.find(charge.key) {
             Some(place) => Spot::Present(place),
             None => self.vacancy(charge.key, quotas, now),
         };
@@ -128,7 +102,7 @@ impl Shard {
     pub(super) fn settle(&mut self, charge: &Charge<'_>, taken: &Taken, cost: u64, quotas: &Quotas, now: Nanos) {
         let more = cost.saturating_sub(taken.cost);
         let less = taken.cost.saturating_sub(cost);
-        let spot = match self.find(charge.key) {
+        let spot = match self.table.find(charge.key) {
             Some(place) => Spot::Present(place),
             // It was idle and is gone, so there is nothing to give back; what is still to be taken needs a counter.
             None if more == 0 => return,
@@ -136,7 +110,7 @@ impl Shard {
         };
         // Under the quota that is in force now, which may be another than the charge was made under.
         let in_force = match spot {
-            Spot::Present(place) => self.entry(place).map(|entry| entry.key.tag()),
+            Spot::Present(place) => self.table.entry(place).map(|entry| entry.key.tag()),
             _ => None,
         };
         let in_force = in_force.and_then(|id| quotas.get(id).map(|quota| Interned { id, quota })).unwrap_or(*charge.quota);
@@ -162,8 +136,8 @@ impl Shard {
 
     /// Keeps what a refusal found out: the clock went back.
     fn heal(&mut self, spot: Spot, charge: &Charge<'_>, state: u64) {
-        let Spot::Present(Place { set, way }) = spot else { return };
-        if let Some(entry) = self.sets.get_mut(set).and_then(|set| set.0.get_mut(way))
+        let Spot::Present(place) = spot else { return };
+        if let Some(entry) = self.table.entry_mut(place)
             && entry.key.tag() == charge.quota.id
             && state != 0
         {
@@ -173,7 +147,7 @@ impl Shard {
 
     /// Whether nobody came after the charge that left this state behind.
     pub(super) fn is_tail(&self, charge: &Charge<'_>, left: u64) -> bool {
-        let entry = self.find(charge.key).and_then(|place| self.entry(place));
+        let entry = self.table.find(charge.key).and_then(|place| self.table.entry(place));
         entry.is_some_and(|entry| entry.state == left || !is_time(charge.quota.quota.algorithm()))
     }
 
@@ -181,7 +155,7 @@ impl Shard {
     pub(super) fn sweep(&mut self, quotas: &Quotas, now: Nanos) {
         let mut last = None;
         let (mut keys, logs) = (0, &mut self.logs);
-        for entry in self.sets.iter_mut().flat_map(|set| set.0.iter_mut()).filter(|entry| entry.state != 0) {
+        for entry in self.table.used_mut() {
             let tag = entry.key.tag();
             let quota = match last {
                 Some((id, quota)) if id == tag => quota,
@@ -196,11 +170,11 @@ impl Shard {
         }
         self.keys = keys;
         if self.keys == 0 {
-            (self.sets, self.logs) = (Vec::new(), Logs::default());
-        } else if self.keys * SPARSE < self.sets.len() * WAYS {
-            self.resize(self.keys.div_ceil(WAYS / 2));
-        } else if self.sets.len() > self.max_sets {
-            self.resize(self.max_sets);
+            (self.table, self.logs) = (Table::default(), Logs::default());
+        } else if self.keys * SPARSE < self.table.sets() * WAYS {
+            self.table.resize(self.keys.div_ceil(WAYS / 2));
+        } else if self.table.sets() > self.max_sets {
+            self.table.resize(self.max_sets);
         }
     }
 
@@ -217,74 +191,44 @@ impl Shard {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.sets.capacity() * size_of::<Set>()
+        self.table.bytes()
     }
 
     pub(super) fn stats(&self) -> Stats {
         self.stats
     }
 
-    fn find(&self, key: Key) -> Option<Place> {
-        for set in homes(key, self.sets.len()) {
-            let Set(entries) = self.sets.get(set)?;
-            let is_it = |entry: &Entry| entry.state != 0 && entry.key.is_same_counter(key);
-            if let Some(way) = entries.iter().position(is_it) {
-                return Some(Place { set, way });
-            }
-        }
-        None
-    }
-
     /// Where a key without a counter would get one.
     fn vacancy(&mut self, key: Key, quotas: &Quotas, now: Nanos) -> Spot {
-        if self.sets.is_empty() {
-            self.sets = vec![Set::default()];
+        if self.table.sets() == 0 {
+            self.table.resize(1);
         }
         loop {
-            if let Some(place) = self.free_place(key) {
+            if let Some(place) = self.table.free_place(key) {
                 return Spot::Vacant(place);
             }
             let (place, fullness) = self.least_full(key, quotas, now);
             if fullness.is_none() {
                 return Spot::Vacant(place);
             }
-            let doubled = (self.sets.len() * 2).min(self.max_sets);
-            if doubled <= self.sets.len() || !self.resize(doubled) {
+            let doubled = (self.table.sets() * 2).min(self.max_sets);
+            if doubled <= self.table.sets() || !self.table.resize(doubled) {
                 return Spot::Inherits(place);
             }
         }
     }
 
-    /// In the first set unless it is nearly full and the second is less so: most keys are then found with the first look.
-    fn free_place(&self, key: Key) -> Option<Place> {
-        let [first, second] = homes(key, self.sets.len());
-        let free = |set: usize| {
-            let Set(entries) = self.sets.get(set)?;
-            let free = entries.iter().filter(|entry| entry.state == 0).count();
-            let way = entries.iter().position(|entry| entry.state == 0)?;
-            Some((free, Place { set, way }))
-        };
-        match (free(first), free(second)) {
-            (Some((free, place)), other) if free > NEARLY_FULL || other.is_none_or(|(others, _)| others <= free) => Some(place),
-            (_, Some((_, place))) | (Some((_, place)), None) => Some(place),
-            (None, None) => None,
-        }
-    }
-
     /// Of the counters in a key's sets, the one with the least of its quota in use; `None` if that one is idle.
     fn least_full(&self, key: Key, quotas: &Quotas, now: Nanos) -> (Place, Option<u64>) {
-        let mut least = (Place { set: 0, way: 0 }, Some(u64::MAX));
-        for set in homes(key, self.sets.len()) {
-            let Some(Set(entries)) = self.sets.get(set) else { continue };
-            for (way, entry) in entries.iter().enumerate() {
-                let quota = quotas.get(entry.key.tag());
-                if is_idle(entry, quota.as_ref(), &self.logs, now) {
-                    return (Place { set, way }, None);
-                }
-                let fullness = quota.map_or(0, |quota| fullness(entry, &quota, &self.logs, now));
-                if least.1.is_some_and(|so_far| fullness < so_far) {
-                    least = (Place { set, way }, Some(fullness));
-                }
+        let mut least = (Place::default(), Some(u64::MAX));
+        for (place, entry) in self.table.rivals(key) {
+            let quota = quotas.get(entry.key.tag());
+            if is_idle(entry, quota.as_ref(), &self.logs, now) {
+                return (place, None);
+            }
+            let fullness = quota.map_or(0, |quota| fullness(entry, &quota, &self.logs, now));
+            if least.1.is_some_and(|so_far| fullness < so_far) {
+                least = (place, Some(fullness));
             }
         }
         least
@@ -292,31 +236,27 @@ impl Shard {
 
     /// A spot found before, unless another charge of the same decision has taken it meanwhile or the table has grown.
     fn still(&mut self, key: Key, spot: Spot, quotas: &Quotas, now: Nanos) -> Spot {
-        match (spot, self.find(key)) {
+        match (spot, self.table.find(key)) {
             (_, Some(place)) => Spot::Present(place),
-            (Spot::Vacant(place), None) if self.entry(place).is_some_and(|entry| entry.state == 0) => spot,
+            (Spot::Vacant(place), None) if self.table.entry(place).is_some_and(|entry| entry.state == 0) => spot,
             _ => self.vacancy(key, quotas, now),
         }
     }
 
-    fn entry(&self, place: Place) -> Option<&Entry> {
-        self.sets.get(place.set)?.0.get(place.way)
-    }
-
     fn write(&mut self, spot: Spot, charge: &Charge<'_>, state: u64, quotas: &Quotas, now: Nanos) {
         let (Spot::Present(place) | Spot::Vacant(place) | Spot::Inherits(place)) = spot;
-        let rewritten = self.entry(place).is_some_and(|entry| entry.state != 0 && entry.key.tag() != charge.quota.id);
+        let rewritten = self.table.entry(place).is_some_and(|entry| entry.state != 0 && entry.key.tag() != charge.quota.id);
         if rewritten || !matches!(spot, Spot::Present(_)) {
             self.evict(place, spot, quotas, now);
         }
-        let Some(entry) = self.sets.get_mut(place.set).and_then(|set| set.0.get_mut(place.way)) else { return };
+        let Some(entry) = self.table.entry_mut(place) else { return };
         self.keys = self.keys + usize::from(state != 0) - usize::from(entry.state != 0);
         *entry = Entry { key: charge.key.tagged(charge.quota.id), state };
     }
 
     /// Makes a place free, for a newcomer or for the same counter under another quota.
     fn evict(&mut self, place: Place, spot: Spot, quotas: &Quotas, now: Nanos) {
-        let Some(entry) = self.sets.get_mut(place.set).and_then(|set| set.0.get_mut(place.way)) else { return };
+        let Some(entry) = self.table.entry_mut(place) else { return };
         if entry.state == 0 {
             return;
         }
@@ -341,10 +281,9 @@ impl Shard {
     fn state_at(&self, spot: Spot, charge: &Charge<'_>, quotas: &Quotas, now: Nanos) -> u64 {
         let Some(entry) = self.source(spot) else { return 0 };
         let to = charge.quota.quota;
-        if entry.key.tag() == charge.quota.id {
-            if matches!(spot, Spot::Present(_)) || is_time(to.algorithm()) || to.algorithm() == Algorithm::FirstSeen {
-                return entry.state;
-            }
+        let travels = is_time(to.algorithm()) || to.algorithm() == Algorithm::FirstSeen;
+        if entry.key.tag() == charge.quota.id && (travels || matches!(spot, Spot::Present(_))) {
+            return entry.state;
         }
         let used = quotas.get(entry.key.tag()).map_or(0, |from| used(entry, &from, &self.logs, now));
         to.with_used(used, charge.key.phase(), now)
@@ -364,7 +303,7 @@ impl Shard {
     /// The log of a counter that has one under this quota already.
     fn log_mut(&mut self, spot: Spot, charge: &Charge<'_>) -> Option<&mut Log> {
         let Spot::Present(place) = spot else { return None };
-        let entry = *self.entry(place)?;
+        let entry = *self.table.entry(place)?;
         if entry.key.tag() == charge.quota.id { self.logs.get_mut(entry.state) } else { None }
     }
 
@@ -378,30 +317,10 @@ impl Shard {
     /// The entry whose usage a charge goes on from.
     fn source(&self, spot: Spot) -> Option<&Entry> {
         match spot {
-            Spot::Present(place) | Spot::Inherits(place) => self.entry(place),
+            Spot::Present(place) | Spot::Inherits(place) => self.table.entry(place),
             Spot::Vacant(_) => None,
         }
     }
-
-    /// Moves everything into a table of another size; says no, and changes nothing, if some key would find no place.
-    fn resize(&mut self, sets: usize) -> bool {
-        let mut resized = Self { sets: vec![Set::default(); sets.max(1)], ..Self::default() };
-        for entry in self.sets.iter().flat_map(|set| set.0.iter()).filter(|entry| entry.state != 0) {
-            let Some(place) = resized.free_place(entry.key) else { return false };
-            if let Some(free) = resized.sets.get_mut(place.set).and_then(|set| set.0.get_mut(place.way)) {
-                *free = *entry;
-            }
-        }
-        self.sets = resized.sets;
-        true
-    }
-}
-
-/// The two sets of a key. By the high bits of both halves: the low ones of the first choose the shard, those of the second hold the tag.
-fn homes(key: Key, sets: usize) -> [usize; 2] {
-    let scaled = |hash: u64| usize::try_from((u128::from(hash) * sets as u128) >> 64).unwrap_or(0);
-    let [first, second] = key.0;
-    [scaled(first), scaled(second)]
 }
 
 fn is_idle(entry: &Entry, quota: Option<&Quota>, logs: &Logs, now: Nanos) -> bool {
@@ -438,10 +357,6 @@ fn is_time(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// Counters that a newcomer is compared with come in sets of this size.
-pub(super) const WAYS: usize = 8;
-/// A first set with at most this many free places lets the second have the newcomer, if that is emptier.
-const NEARLY_FULL: usize = 3;
 /// A table with less than one in this many places used is made smaller.
 const SPARSE: usize = 8;
 /// Upper bounds of how much of a quota an inherited debt was, in 2^-16ths and as metrics print them.

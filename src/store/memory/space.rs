@@ -2,7 +2,8 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::shard::{DEBT_SHARES, Shard, Stats, WAYS};
+use super::shard::{DEBT_SHARES, Shard, Stats};
+use super::table::WAYS;
 use crate::clock::Nanos;
 use crate::limit::{Key, Quotas, SpaceId};
 
