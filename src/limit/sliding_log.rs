@@ -52,6 +52,11 @@ pub fn commit(quota: &Quota, log: &mut Log, now: Nanos, cost: u64) {
     let cells = usize::try_from(cost).unwrap_or(usize::MAX).min(most);
     let beyond = (log.0.len() + cells).saturating_sub(most);
     log.0.drain(..beyond.min(log.0.len()));
+    // Doubling, but never to more than `L`: the store's budget counts on it.
+    let (length, room) = (log.0.len(), log.0.capacity());
+    if length + cells > room {
+        log.0.reserve_exact((length + cells).max((2 * room).min(most)) - length);
+    }
     log.0.extend(std::iter::repeat_n(now, cells));
 }
 

@@ -4,7 +4,6 @@
 //! request has, however it does. Where nothing was said, what was taken stays.
 
 use http::{HeaderMap, StatusCode};
-use smallvec::SmallVec;
 
 use super::gateway::Gateway;
 use crate::body::usage::UsageReader;
@@ -16,7 +15,7 @@ use crate::store::{Outcomes, Taken};
 
 /// The charges of a request that are not settled yet.
 #[derive(Debug, Default)]
-pub(super) struct Unsettled(SmallVec<[Open; 1]>);
+pub(super) struct Unsettled(Vec<Open>);
 
 #[derive(Debug)]
 struct Open {

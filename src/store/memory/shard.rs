@@ -50,8 +50,8 @@ pub(super) struct Stand {
     pub(super) outcome: Outcome,
     /// The state after it, if it conforms. For a log: nothing.
     pub(super) state: u64,
-    /// What it is decided under, warm-up included.
-    quota: Quota,
+    /// What the quota was multiplied with.
+    boost: Boost,
 }
 
 impl Shard {
@@ -62,12 +62,18 @@ impl Shard {
             Some(place) => Spot::Present(place),
             None => self.vacancy(charge.key, quotas, now),
         };
-        let quota = charge.quota.quota.boosted(boost);
+        let boosted;
+        let quota = if boost == Boost::NONE {
+            &charge.quota.quota
+        } else {
+            boosted = charge.quota.quota.boosted(boost);
+            &boosted
+        };
         let (outcome, state) = if quota.algorithm() == Algorithm::SlidingLog {
             if let Some(log) = self.log_mut(spot, charge) {
                 sliding_log::heal(log, now);
             }
-            (sliding_log::decide(&quota, &self.log_at(spot, charge, quotas, now), now, charge.cost), 0)
+            (sliding_log::decide(quota, &self.log_at(spot, charge, quotas, now), now, charge.cost), 0)
         } else {
             let state = self.state_at(spot, charge, quotas, now);
             let step = quota.decide(state, charge.key.phase(), now, charge.cost);
@@ -76,21 +82,22 @@ impl Shard {
             }
             (step.outcome, step.state)
         };
-        (spot, Stand { outcome, state, quota })
+        (spot, Stand { outcome, state, boost })
     }
 
     /// Takes a charge that conforms. Between [`Shard::look`] and this only other commits of the same decision may have happened.
     pub(super) fn commit(&mut self, charge: &Charge<'_>, spot: Spot, stand: &Stand, quotas: &Quotas, now: Nanos) {
-        let is_log = stand.quota.algorithm() == Algorithm::SlidingLog;
+        let is_log = charge.quota.quota.algorithm() == Algorithm::SlidingLog;
         if charge.cost == 0 || (stand.state == 0 && !is_log) {
             // Nothing to remember, so nothing to insert: asking does not cost memory.
             return;
         }
         let spot = self.still(charge.key, spot, quotas, now);
         let state = if is_log {
+            let quota = charge.quota.quota.boosted(stand.boost);
             match self.log_mut(spot, charge) {
-                Some(log) => return sliding_log::commit(&stand.quota, log, now, charge.cost),
-                None => self.new_log(spot, charge, quotas, now, |log| sliding_log::commit(&stand.quota, log, now, charge.cost)),
+                Some(log) => return sliding_log::commit(&quota, log, now, charge.cost),
+                None => self.new_log(spot, charge, quotas, now, |log| sliding_log::commit(&quota, log, now, charge.cost)),
             }
         } else {
             stand.state
