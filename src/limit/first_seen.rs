@@ -3,7 +3,7 @@
 //! The state packs two times in seconds of the clock: `first:32 | last:32`. Who has not been seen for the quota's period is forgotten, and
 //! new when he comes again.
 
-use super::{Outcome, Quota, Step, Verdict};
+use super::{Boost, Outcome, Quota, Step, Verdict};
 use crate::clock::{Nanos, SECOND};
 
 /// Notes a visit. Always conforms.
@@ -11,8 +11,14 @@ use crate::clock::{Nanos, SECOND};
 pub fn decide(quota: &Quota, state: u64, now: Nanos) -> Step {
     let second = seconds(now);
     let first = if is_forgotten(quota, state, now) { second } else { state >> 32 };
-    let outcome =
-        Outcome { verdict: Verdict::Conforms, limit: quota.burst(), remaining: quota.burst(), reset_after: 0, delay: 0 };
+    let outcome = Outcome {
+        verdict: Verdict::Conforms,
+        limit: quota.burst(),
+        remaining: quota.burst(),
+        reset_after: 0,
+        delay: 0,
+        boost: Boost::NONE,
+    };
     Step { state: (first << 32) | second, outcome }
 }
 

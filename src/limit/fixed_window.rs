@@ -4,7 +4,7 @@
 //! in one instant around an edge; that is what the other algorithms are for. `phase` moves each key's edges, so that
 //! not everybody's quota comes back in the same instant. A calendar's windows are where they are in its time zone, for all keys.
 
-use super::{Outcome, Quota, Step, Verdict};
+use super::{Boost, Outcome, Quota, Step, Verdict};
 use crate::clock::Nanos;
 
 /// Decides one charge.
@@ -21,6 +21,7 @@ pub fn decide(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> S
         remaining: limit.saturating_sub(count),
         reset_after: if count == 0 { 0 } else { place.until_end(number) },
         delay: 0,
+        boost: Boost::NONE,
     };
     if cost <= free {
         let after = Window { number, count: count + cost };

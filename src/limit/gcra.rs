@@ -8,7 +8,7 @@
 //! clamped, so nobody stays locked out for the size of the step. And where `over: delay` allows a wait, the TAT may run
 //! ahead of a full bucket by that much: the request is admitted, and told how long to wait for its place.
 
-use super::{Outcome, Quota, Step, Verdict};
+use super::{Boost, Outcome, Quota, Step, Verdict};
 use crate::clock::Nanos;
 
 /// Decides one charge; `tat` is the stored state.
@@ -22,6 +22,7 @@ pub fn decide(quota: &Quota, tat: u64, now: Nanos, cost: u64) -> Step {
         remaining: quota.cells_in(capacity.saturating_sub(backlog)).min(quota.burst()),
         reset_after: backlog,
         delay,
+        boost: Boost::NONE,
     };
     // Not later than could be true now, in case the clock went back.
     let tat = tat.min(now.saturating_add(quota.ceiling()));

@@ -8,7 +8,7 @@
 //! the first request passes at once and the second waits `T`. Worst case of what leaves in any window of length `P`: `1 + L` cells.
 //! Source: the virtual-scheduling form of ITU-T I.371 with a tolerance of zero.
 
-use super::{Outcome, Quota, Step, Verdict, gcra};
+use super::{Boost, Outcome, Quota, Step, Verdict, gcra};
 use crate::clock::Nanos;
 
 pub use super::gcra::{force, fullness, refund, used, with_used};
@@ -28,6 +28,7 @@ fn queue(quota: &Quota, next_free: u64, now: Nanos, cost: u64) -> Step {
         remaining: quota.max_delay().checked_sub(backlog).map_or(0, |room| quota.places_in(room)),
         reset_after: backlog,
         delay,
+        boost: Boost::NONE,
     };
     let next_free = next_free.min(now.saturating_add(quota.ceiling()));
     if cost == 0 {

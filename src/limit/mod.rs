@@ -90,6 +90,8 @@ pub struct Outcome {
     pub reset_after: Nanos,
     /// How long a request that conforms has to wait for its place. 0 unless the quota allows a delay.
     pub delay: Nanos,
+    /// What the quota was multiplied with for a newcomer.
+    pub boost: Boost,
 }
 
 /// Conforms or exceeds.

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Outcome, Quota, Verdict};
+use super::{Boost, Outcome, Quota, Verdict};
 use crate::clock::Nanos;
 
 /// When each admitted cell was, oldest first.
@@ -28,6 +28,7 @@ pub fn decide(quota: &Quota, log: &Log, now: Nanos, cost: u64) -> Outcome {
         remaining: limit.saturating_sub(used),
         reset_after,
         delay: 0,
+        boost: Boost::NONE,
     };
     let last = if used == 0 { 0 } else { until_out(log.0.len() - 1) };
     match limit.checked_sub(used).and_then(|free| free.checked_sub(cost)) {

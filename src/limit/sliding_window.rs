@@ -7,7 +7,7 @@
 //!
 //! No division and no fraction decide: `previous·(W − e) + (current + n)·W ≤ L·W`, on 128 bits. Only what was admitted counts.
 
-use super::{Outcome, Quota, Step, Verdict};
+use super::{Boost, Outcome, Quota, Step, Verdict};
 use crate::clock::Nanos;
 
 /// Decides one charge.
@@ -144,7 +144,7 @@ impl View {
             (0, _) => self.ahead + self.period - self.elapsed,
             _ => self.ahead + 2 * self.period - self.elapsed,
         };
-        Outcome { verdict, limit: self.limit, remaining, reset_after, delay: 0 }
+        Outcome { verdict, limit: self.limit, remaining, reset_after, delay: 0, boost: Boost::NONE }
     }
 }
 

@@ -141,7 +141,7 @@ fn tightest(outcomes: &[Outcome], windows: &[&Window]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Quota, Quotas};
+    use crate::limit::{Algorithm, Boost, Quota, Quotas};
     use http::HeaderValue;
     use std::time::Duration;
 
@@ -159,7 +159,14 @@ mod tests {
 
     #[test]
     fn the_smallest_share_of_the_callers_own_is_the_tightest() {
-        let outcome = |remaining, limit| Outcome { verdict: Verdict::Conforms, limit, remaining, reset_after: 0, delay: 0 };
+        let outcome = |remaining, limit| Outcome {
+            verdict: Verdict::Conforms,
+            limit,
+            remaining,
+            reset_after: 0,
+            delay: 0,
+            boost: Boost::NONE,
+        };
         let (own, shared) = (window(true), window(false));
         assert_eq!(tightest(&[outcome(50, 100), outcome(4, 10), outcome(999, 1000)], &[&own, &own, &own]), Some(1));
         assert_eq!(tightest(&[outcome(0, 10), outcome(0, 5)], &[&own, &own]), Some(0));

@@ -67,7 +67,7 @@ impl Unsettled {
         }
         let now = gateway.clock.now();
         let before = self.0.len();
-        self.0.retain(|open| match open.verdict(snapshot, status, headers) {
+        self.0.retain_mut(|open| match open.verdict(snapshot, status, headers) {
             Said::Cost(cost) => {
                 open.settle(gateway, snapshot, cost, now);
                 false

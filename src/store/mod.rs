@@ -8,7 +8,7 @@ mod memory;
 use smallvec::SmallVec;
 
 use crate::clock::Nanos;
-use crate::limit::{Charge, Interned, Key, Outcome, SpaceId};
+use crate::limit::{Boost, Charge, Interned, Key, Outcome, SpaceId};
 
 pub use memory::{Budget, DEBT_SHARES, MemoryStore, Occupancy, Sweep};
 
@@ -46,6 +46,8 @@ pub struct Taken {
     pub at: Nanos,
     /// The TAT it left behind, for a request that waits.
     pub left: Nanos,
+    /// What the quota was multiplied with.
+    pub boost: Boost,
 }
 
 impl Store {
@@ -85,6 +87,6 @@ impl Taken {
     #[must_use]
     pub fn of(charge: &Charge<'_>, outcome: &Outcome, at: Nanos) -> Self {
         let Charge { key, space, quota, cost, .. } = *charge;
-        Self { key, space, quota: *quota, cost, at, left: at.saturating_add(outcome.reset_after) }
+        Self { key, space, quota: *quota, cost, at, left: at.saturating_add(outcome.reset_after), boost: outcome.boost }
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Shard {
     table: Table,
     max_sets: usize,
     keys: usize,
+    /// Changes when entries come or move.
+    version: u64,
     logs: Logs,
     stats: Stats,
 }
@@ -50,18 +52,15 @@ pub(super) struct Stand {
     pub(super) outcome: Outcome,
     /// The state after it, if it conforms. For a log: nothing.
     pub(super) state: u64,
-    /// What the quota was multiplied with.
-    boost: Boost,
+    /// The table's version when it was looked at.
+    version: u64,
 }
 
 impl Shard {
     /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a state from before the clock went back is
     /// brought to now.
     pub(super) fn look(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Spot, Stand) {
-        let spot = match self.table.find(charge.key) {
-            Some(place) => Spot::Present(place),
-            None => self.vacancy(charge.key, quotas, now),
-        };
+        let spot = self.spot(charge.key, quotas, now);
         let boosted;
         let quota = if boost == Boost::NONE {
             &charge.quota.quota
@@ -82,7 +81,7 @@ impl Shard {
             }
             (step.outcome, step.state)
         };
-        (spot, Stand { outcome, state, boost })
+        (spot, Stand { outcome: Outcome { boost, ..outcome }, state, version: self.version })
     }
 
     /// Takes a charge that conforms. Between [`Shard::look`] and this only other commits of the same decision may have happened.
@@ -92,9 +91,10 @@ impl Shard {
             // Nothing to remember, so nothing to insert: asking does not cost memory.
             return;
         }
-        let spot = self.still(charge.key, spot, quotas, now);
+        // Another charge of the same decision may have come to lie there.
+        let spot = if stand.version == self.version { spot } else { self.spot(charge.key, quotas, now) };
         let state = if is_log {
-            let quota = charge.quota.quota.boosted(stand.boost);
+            let quota = charge.quota.quota.boosted(stand.outcome.boost);
             match self.log_mut(spot, charge) {
                 Some(log) => return sliding_log::commit(&quota, log, now, charge.cost),
                 None => self.new_log(spot, charge, quotas, now, |log| sliding_log::commit(&quota, log, now, charge.cost)),
@@ -135,8 +135,9 @@ impl Shard {
             }
         } else {
             let (state, phase) = (self.state_at(spot, &charge, quotas, now), charge.key.phase());
-            let state = in_force.quota.refund(state, phase, taken.at, now, less);
-            if more > 0 { in_force.quota.force(state, phase, now, more) } else { state }
+            let quota = in_force.quota.boosted(taken.boost);
+            let state = quota.refund(state, phase, taken.at, now, less);
+            if more > 0 { quota.force(state, phase, now, more) } else { state }
         };
         self.write(spot, &charge, state, quotas, now);
     }
@@ -205,6 +206,13 @@ impl Shard {
         self.stats
     }
 
+    fn spot(&mut self, key: Key, quotas: &Quotas, now: Nanos) -> Spot {
+        match self.table.find(key) {
+            Some(place) => Spot::Present(place),
+            None => self.vacancy(key, quotas, now),
+        }
+    }
+
     /// Where a key without a counter would get one.
     fn vacancy(&mut self, key: Key, quotas: &Quotas, now: Nanos) -> Spot {
         if self.table.sets() == 0 {
@@ -222,6 +230,7 @@ impl Shard {
             if doubled <= self.table.sets() || !self.table.resize(doubled) {
                 return Spot::Inherits(place);
             }
+            self.version += 1;
         }
     }
 
@@ -241,19 +250,11 @@ impl Shard {
         least
     }
 
-    /// A spot found before, unless another charge of the same decision has taken it meanwhile or the table has grown.
-    fn still(&mut self, key: Key, spot: Spot, quotas: &Quotas, now: Nanos) -> Spot {
-        match (spot, self.table.find(key)) {
-            (_, Some(place)) => Spot::Present(place),
-            (Spot::Vacant(place), None) if self.table.entry(place).is_some_and(|entry| entry.state == 0) => spot,
-            _ => self.vacancy(key, quotas, now),
-        }
-    }
-
     fn write(&mut self, spot: Spot, charge: &Charge<'_>, state: u64, quotas: &Quotas, now: Nanos) {
         let (Spot::Present(place) | Spot::Vacant(place) | Spot::Inherits(place)) = spot;
         let rewritten = self.table.entry(place).is_some_and(|entry| entry.state != 0 && entry.key.tag() != charge.quota.id);
         if rewritten || !matches!(spot, Spot::Present(_)) {
+            self.version += 1;
             self.evict(place, spot, quotas, now);
         }
         let Some(entry) = self.table.entry_mut(place) else { return };

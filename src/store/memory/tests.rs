@@ -292,6 +292,18 @@ fn newcomers_have_more_for_a_while() {
 }
 
 #[test]
+fn a_newcomers_refund_is_what_he_paid() {
+    let f = fixture(100);
+    let memory = f.quota(1, 30 * 86_400, Algorithm::FirstSeen);
+    let warmup = Warmup { glide: 3600 * SECOND, factor: Boost(2048), space: SpaceId(2), memory };
+    let quota = f.quota(10, 60, Algorithm::Gcra);
+    let visit = Charge { warmup: Some(&warmup), ..charge(f.key("k"), &quota, 15) };
+    let taken = Taken::of(&visit, &f.store.charge(&[visit], 0).outcomes[0], 0);
+    f.store.settle(&taken, 5, 0);
+    assert_eq!(f.store.peek(&[Charge { cost: 0, ..visit }], 0).outcomes[0].remaining, 15);
+}
+
+#[test]
 fn what_is_refused_says_when_it_passes() {
     for algorithm in ALL {
         let f = fixture(100);
