@@ -1,6 +1,7 @@
 //! The admin listener: health, metrics and reload, on a socket and a thread of its own, so that it answers when every
 //! worker is busy. It knows nothing of requests in flight; what it can change goes through [`Control`].
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -168,9 +169,12 @@ fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
 fn store_samples(control: &Control) -> Vec<Sample> {
     let Store::Memory(store) = &*control.store;
     let (snapshot, occupancy) = (control.current.load(), store.occupancy());
-    let name_of = |space| snapshot.rooms.iter().find(|room| room.budget.space == space).map(|room| &*room.limit);
-    let named: Vec<(&str, &Occupancy)> =
-        occupancy.iter().filter_map(|occupancy| Some((name_of(occupancy.space)?, occupancy))).collect();
+    let mut named: BTreeMap<&str, Occupancy> = BTreeMap::new();
+    for of_room in &occupancy {
+        if let Some(room) = snapshot.rooms.iter().find(|room| room.budget.space == of_room.space) {
+            named.entry(&room.limit).and_modify(|sum| sum.add(of_room)).or_insert(*of_room);
+        }
+    }
     let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let gauge = |family, of: fn(&Occupancy) -> usize| {
         named.iter().map(move |(limit, occupancy)| Sample::number(family, &[("limit", limit)], number(of(occupancy))))

@@ -25,10 +25,17 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// How long the request has to wait before it may go on; nothing if it may at once.
+    /// How long the request has to wait before it may go on, and because of which limit; nothing if it may at once.
     #[must_use]
-    pub fn wait(&self) -> Option<Nanos> {
-        self.waiting.as_ref().map(|waiting| waiting.delay)
+    pub fn wait(&self) -> Option<(Nanos, u16)> {
+        self.waiting.as_ref().map(|waiting| (waiting.delay, waiting.limit))
+    }
+
+    /// What limits that only watch took: given back too, if the request leaves while it waits.
+    pub fn also_took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.took(charges, outcomes);
+        }
     }
 
     /// The wait is over: others may wait in its place.
@@ -90,10 +97,16 @@ pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charg
             }
         }
     }
-    let Charged { conforms, outcomes } =
+    let Charged { conforms, mut outcomes } =
         if charges.is_empty() { Charged { conforms: true, outcomes: Outcomes::new() } } else { store.charge(charges, now) };
     let verdict = if conforms {
-        Waiting::behind(store, &registries.waiting, charges, &outcomes, now).map(|waiting| Permit { _held: held, waiting })
+        let waiting = Waiting::behind(store, &registries.waiting, charges, &outcomes, now);
+        if let Err(Denial { charge: Some(at), retry_after: Some(retry_after), .. }) = waiting
+            && let Some(outcome) = outcomes.get_mut(at)
+        {
+            (outcome.verdict, outcome.remaining) = (Verdict::Exceeds { retry_after }, 0);
+        }
+        waiting.map(|waiting| Permit { _held: held, waiting })
     } else {
         // The store says no, so there is a charge that says why; if there were none, the answer would still be no.
         Err(denial(charges, &outcomes).unwrap_or(Denial { limit: 0, charge: None, retry_after: Some(BUSY_RETRY) }))
@@ -203,19 +216,19 @@ mod tests {
         let quotas = Quotas::default();
         let store = store(&quotas);
         let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::LeakyBucket).unwrap();
-        let quota = quotas.intern(quota.delaying(Duration::from_secs(60)).unwrap()).unwrap();
+        let quota = quotas.intern(quota.delaying(Duration::from_secs(60), 100).unwrap()).unwrap();
         let charges = [charge(KeyHasher::default().start("k").finish(), &quota, 1)];
         let registry = Registries::default();
         let ask = || admit(&store, &registry, &[], &charges, 0);
         assert_eq!(ask().verdict.unwrap().wait(), None);
         let mut waiting = ask().verdict.unwrap();
-        assert_eq!((waiting.wait(), registry.waiting.in_flight()), (Some(SECOND), 1));
+        assert_eq!((waiting.wait().map(|(wait, _)| wait), registry.waiting.in_flight()), (Some(SECOND), 1));
         let refused = ask().verdict.unwrap_err();
         assert_eq!(refused, Denial { limit: 0, charge: Some(0), retry_after: Some(2 * SECOND) }, "the queue is full");
         assert!(waiting.abandon(&store, 0));
         assert_eq!(registry.waiting.in_flight(), 0);
         let mut again = ask().verdict.unwrap();
-        assert_eq!(again.wait(), Some(SECOND), "nobody stood behind");
+        assert_eq!(again.wait(), Some((SECOND, 0)), "nobody stood behind");
         again.go_on();
         assert!(!again.abandon(&store, 0), "what has gone on stays charged");
     }

@@ -12,6 +12,8 @@ use crate::store::{Outcomes, Store, Taken};
 pub struct Waiting {
     /// How long it waits.
     pub(super) delay: Nanos,
+    /// Because of which limit.
+    pub(super) limit: u16,
     places: SmallVec<[Held; 1]>,
     taken: SmallVec<[Taken; 2]>,
 }
@@ -28,12 +30,10 @@ impl Waiting {
         outcomes: &Outcomes,
         now: Nanos,
     ) -> Result<Option<Box<Self>>, Denial> {
-        let delay = outcomes.iter().map(|outcome| outcome.delay).max().unwrap_or(0);
-        if delay == 0 {
-            return Ok(None);
-        }
-        let taken = charges.iter().zip(outcomes).map(|(charge, outcome)| Taken::of(charge, outcome, now)).collect();
-        let mut waiting = Self { delay, places: SmallVec::new(), taken };
+        let delays = charges.iter().zip(outcomes).map(|(charge, outcome)| (outcome.delay, charge.limit));
+        let Some((delay, limit)) = delays.max().filter(|(delay, _)| *delay > 0) else { return Ok(None) };
+        let mut waiting = Self { delay, limit, places: SmallVec::new(), taken: SmallVec::new() };
+        waiting.took(charges, outcomes);
         for (at, (charge, outcome)) in charges.iter().zip(outcomes).enumerate() {
             if outcome.delay == 0 {
                 continue;
@@ -47,6 +47,11 @@ impl Waiting {
             }
         }
         Ok(Some(Box::new(waiting)))
+    }
+
+    pub(super) fn took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes) {
+        let conforming = charges.iter().zip(outcomes).filter(|(_, outcome)| outcome.verdict.conforms());
+        self.taken.extend(conforming.map(|(charge, outcome)| Taken::of(charge, outcome)));
     }
 
     /// Gives back what was taken. A place in a queue that others stand behind lapses instead: their waits were told already.

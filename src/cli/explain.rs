@@ -160,7 +160,7 @@ fn verdict(limit: &Limit, subject: &Subject<'_>, route: &crate::policy::Route) -
     if windows.is_empty() {
         return format!("unlimited{shadow}");
     }
-    let cost = limit.cost.of(subject, route);
+    let cost = limit.cost.of(subject, route, windows);
     let policies = windows.iter().map(|window| window.policy.to_str().unwrap_or_default()).collect::<Vec<_>>().join(", ");
     format!("cost {cost} of {policies}{}{shadow}", manner(limit))
 }

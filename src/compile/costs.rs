@@ -9,7 +9,7 @@ use crate::clock::saturating_nanos;
 use crate::config::diagnostic::Path;
 use crate::config::{self, HeaderCost, ResponseHeaderCost, ResponseJsonCost};
 use crate::limit::{Algorithm, Boost, CalendarUnit, Quota, QuotaError, Warmup};
-use crate::policy::{Amount, Cost, ResponseCost, Settlement, StatusSet};
+use crate::policy::{Cost, ResponseCost, Settlement, StatusSet};
 use crate::units::Rate;
 
 /// What all windows of a limit have in common.
@@ -21,6 +21,7 @@ pub(super) struct Context<'l> {
     /// Whether a counter is the caller's own.
     pub(super) own: bool,
     max_delay: Duration,
+    queue: u32,
     owes: bool,
     boost: Boost,
 }
@@ -34,7 +35,7 @@ impl Context<'_> {
             Quota::new(self.boost.of(rate.count), rate.period, burst, self.algorithm)?;
         }
         let quota = Quota::new(rate.count, rate.period, rate.burst, self.algorithm)?;
-        let quota = if self.max_delay.is_zero() { quota } else { quota.delaying(self.max_delay)? };
+        let quota = if self.max_delay.is_zero() { quota } else { quota.delaying(self.max_delay, self.queue)? };
         Ok(if self.owes { quota.owing() } else { quota })
     }
 }
@@ -62,10 +63,11 @@ impl Compiler<'_> {
         }
         Context {
             limit,
-            algorithm: algorithm(limit.algorithm),
+            algorithm: algorithm(limit.algorithm.unwrap_or_default()),
             least_cost: least_cost(limit.cost.as_ref()),
             own,
             max_delay,
+            queue: queue(limit),
             owes: matches!(limit.cost, Some(config::Cost::ResponseHeader(_) | config::Cost::ResponseJson(_))),
             boost: limit.warmup.map_or(Boost::NONE, |warmup| boost(warmup.factor).unwrap_or(Boost::NONE)),
         }
@@ -102,26 +104,50 @@ impl Compiler<'_> {
     }
 
     /// What a request costs before its response, and what the response has to say about it.
-    pub(super) fn cost(&mut self, limit: &config::Limit, amount: &Amount, path: &Path) -> (Cost, Option<ResponseCost>) {
-        let smallest = amount.smallest_burst().unwrap_or(u64::MAX);
-        let most = |max: Option<u32>| max.map_or(smallest, u64::from);
+    pub(super) fn cost(&mut self, limit: &config::Limit, path: &Path) -> (Cost, Option<ResponseCost>) {
+        let most = |max: &Option<u32>| max.map(u64::from);
         let reserved = |reserve: u32| Cost::Fixed(u64::from(reserve));
+        self.costs_make_sense(limit.cost.as_ref(), path);
         match &limit.cost {
             None => (Cost::Route, None),
             Some(config::Cost::Fixed(cost)) => (reserved(*cost), None),
             Some(config::Cost::Header(HeaderCost { header, default, max })) => {
                 let Some(name) = self.header_name(header, &path.key("header")) else { return (Cost::Route, None) };
-                (Cost::Header { name, default: u64::from(*default), max: most(*max) }, None)
+                (Cost::Header { name, default: u64::from(*default), max: most(max) }, None)
             }
             Some(config::Cost::ResponseHeader(ResponseHeaderCost { response_header, reserve, max })) => {
                 let name = self.header_name(response_header, &path.key("response_header"));
-                (reserved(*reserve), name.map(|name| ResponseCost::Header { name, max: most(*max) }))
+                (reserved(*reserve), name.map(|name| ResponseCost::Header { name, max: most(max) }))
             }
             Some(config::Cost::ResponseJson(ResponseJsonCost { response_json, reserve, max })) => {
                 let path = path.key("response_json");
                 let parsed: Option<FieldPath> =
                     response_json.parse().map_err(|error| self.problem(&path, format!("{error}"))).ok();
-                (reserved(*reserve), parsed.map(|path| ResponseCost::Json { path: Arc::new(path), max: most(*max) }))
+                (reserved(*reserve), parsed.map(|path| ResponseCost::Json { path: Arc::new(path), max: most(max) }))
+            }
+        }
+    }
+
+    fn costs_make_sense(&mut self, cost: Option<&config::Cost>, path: &Path) {
+        let (key, least, max) = match cost {
+            Some(config::Cost::Header(HeaderCost { default, max, .. })) => ("default", *default, *max),
+            Some(config::Cost::ResponseHeader(ResponseHeaderCost { reserve, max, .. })) => ("reserve", *reserve, *max),
+            Some(config::Cost::ResponseJson(ResponseJsonCost { reserve, max, .. })) => ("reserve", *reserve, *max),
+            Some(config::Cost::Fixed(_)) | None => return,
+        };
+        if let Some(max) = max.filter(|max| *max < least) {
+            self.problem(&path.key("max"), format!("{max} is less than `{key}`, which is {least}"));
+        }
+        if key == "reserve" && least == 0 {
+            self.problem(&path.key(key), "must be at least 1: a request that takes nothing is never refused");
+        }
+    }
+
+    /// A list of statuses that says something.
+    pub(super) fn statuses(&mut self, limit: &config::Limit, path: &Path) {
+        for (key, statuses) in [("count", &limit.count), ("refund", &limit.refund)] {
+            if statuses.as_ref().is_some_and(|statuses| statuses.status.0.is_empty()) {
+                self.problem(&path.key(key).key("status"), "an empty list is no response; leave the key out");
             }
         }
     }
@@ -143,6 +169,14 @@ impl Compiler<'_> {
             space: self.ground.spaces.intern(&format!("{}/warmup", limit.name)),
             memory: self.ground.quotas.intern(memory)?,
         })
+    }
+}
+
+/// Requests that may wait at once; 0 if none may.
+pub(super) fn queue(limit: &config::Limit) -> u32 {
+    match limit.over {
+        config::Over::Delay(delay) => delay.queue,
+        config::Over::Reject => 0,
     }
 }
 

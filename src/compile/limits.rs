@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use http::HeaderValue;
 
-use super::costs::{Context, settlement};
-use super::rooms::Need;
+use super::costs::{Context, queue, settlement};
 use super::{Compiler, Names};
 use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, NOT_AVAILABLE, NamedField, PerPart, PerWord, RateSpec};
+use crate::headers::rate_limit_policy;
 use crate::policy::{Amount, Cost, KeyPart, Limit, Missing, ScheduleId, Window, Windows};
 use crate::snapshot::{LimitMetrics, Room};
 use crate::telemetry::metrics;
@@ -32,7 +32,7 @@ impl Compiler<'_> {
             }
             let Some(compiled) = self.limit(limit, &path, names) else { continue };
             // A limit that is off keeps its room, so that turning it on again goes on with its counters.
-            needs.extend(Need::of(limit, &compiled, path));
+            needs.extend(self.needs(limit, &compiled, &path));
             if limit.mode != config::Mode::Off {
                 limits.push(compiled);
             }
@@ -85,7 +85,8 @@ impl Compiler<'_> {
         let key_start = self.ground.hasher.start(&limit.name);
         let differs = differing_tiers(&amount);
         let one_rate = !differs.contains(&true) && !is_overridden(&amount);
-        let (cost, response_cost) = self.cost(limit, &amount, &path.key("cost"));
+        self.statuses(limit, path);
+        let (cost, response_cost) = self.cost(limit, &path.key("cost"));
         Some(Limit {
             id: 0,
             name: limit.name.as_str().into(),
@@ -97,12 +98,8 @@ impl Compiler<'_> {
             matcher,
             unless,
             settlement: settlement(limit, response_cost),
-            queue: match limit.over {
-                config::Over::Delay(delay) => delay.queue,
-                config::Over::Reject => 0,
-            },
+            queue: queue(limit),
             warmup: self.warmup(limit, &path.key("warmup")),
-            space: self.ground.spaces.intern(&limit.name),
             amount,
             cost,
             shadow: limit.mode == config::Mode::Shadow,
@@ -118,6 +115,7 @@ impl Compiler<'_> {
             self.problem(&path.key("cost"), "a concurrency limit counts requests; it has no cost");
         }
         let rates_only = [
+            ("algorithm", limit.algorithm.is_some()),
             ("over", limit.over != config::Over::Reject),
             ("count", limit.count.is_some()),
             ("refund", limit.refund.is_some()),
@@ -255,10 +253,14 @@ impl Compiler<'_> {
             self.problem(&path.index(twice), "two windows of the same period: the smaller would always decide");
         }
         let several = rates.len() > 1;
-        rates.into_iter().filter_map(|(i, rate)| self.window(&rate, several, context, &path.index(i))).collect()
+        let windows = rates.into_iter().enumerate().filter_map(|(ordinal, (i, rate))| {
+            let name = WindowName { ordinal, several };
+            self.window(&rate, name, context, &path.index(i))
+        });
+        windows.collect()
     }
 
-    fn window(&mut self, rate: &Rate, several: bool, context: &Context<'_>, path: &Path) -> Option<Window> {
+    fn window(&mut self, rate: &Rate, name: WindowName, context: &Context<'_>, path: &Path) -> Option<Window> {
         let Context { limit, least_cost, own, .. } = context;
         let quota = match context.quota(rate) {
             Ok(quota) => self.aligned(quota, context, path)?,
@@ -278,14 +280,12 @@ impl Compiler<'_> {
             self.problem(path, "a million different rates have been in force since the start; restart to forget them");
             return None;
         };
-        // `q` cells in `w` seconds: the burst and the time it takes to refill, so that `r` never exceeds `q` and `q/w` is
-        // the rate.
         let policy_name =
-            if several { format!("\"{}/{}\"", limit.name, Span(rate.period)) } else { format!("\"{}\"", limit.name) };
-        let seconds = quota.capacity().div_ceil(crate::clock::SECOND).max(1);
-        let policy = HeaderValue::from_str(&format!("{policy_name};q={};w={seconds}", quota.burst())).ok()?;
+            if name.several { format!("\"{}/{}\"", limit.name, Span(rate.period)) } else { format!("\"{}\"", limit.name) };
+        let policy = rate_limit_policy(&policy_name, &quota)?;
+        let space = self.ground.spaces.intern(&room_name(&limit.name, name.ordinal));
         let limit = HeaderValue::from(quota.burst());
-        Some(Window { quota: interned, policy, policy_name: policy_name.into(), limit, own: *own })
+        Some(Window { quota: interned, space, policy, policy_name: policy_name.into(), limit, own: *own })
     }
 
     pub(super) fn limit_metrics(&self, limit: &str, names: &Names<'_>) -> LimitMetrics {
@@ -302,6 +302,18 @@ impl Compiler<'_> {
             delay: self.ground.registry.histogram(metrics::DELAY, &[("limit", limit)]),
         }
     }
+}
+
+/// Which window of its limit one is.
+#[derive(Clone, Copy)]
+struct WindowName {
+    ordinal: usize,
+    several: bool,
+}
+
+/// What a window's room is called: a limit's windows keep their places when their rates change.
+pub(super) fn room_name(limit: &str, ordinal: usize) -> String {
+    format!("{limit}/{ordinal}")
 }
 
 fn key_part(word: PerWord) -> Option<KeyPart> {

@@ -37,7 +37,7 @@ pub struct HeaderCost {
     /// Without it, or not from a trusted proxy.
     #[serde(default = "one")]
     pub default: u32,
-    /// More is counted as this; the smallest burst by default.
+    /// More is counted as this; the most that the window ever takes at once by default.
     pub max: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ pub struct ResponseHeaderCost {
     /// Taken until the response is there, and if it says nothing.
     #[serde(default = "one")]
     pub reserve: u32,
-    /// More is counted as this; the smallest burst by default.
+    /// More is counted as this; the most that the window ever takes at once by default.
     pub max: Option<u32>,
 }
 
@@ -63,7 +63,7 @@ pub struct ResponseJsonCost {
     /// Taken until the response has ended, and if it says nothing.
     #[serde(default = "one")]
     pub reserve: u32,
-    /// More is counted as this; the smallest burst by default.
+    /// More is counted as this; the most that the window ever takes at once by default.
     pub max: Option<u32>,
 }
 
@@ -164,6 +164,7 @@ impl Written {
             (None, None, Some(response_json), None, reserve) => {
                 Ok(Cost::ResponseJson(ResponseJsonCost { response_json, reserve: reserve.unwrap_or(1), max }))
             }
+            (None, None, None, ..) => Err(E::custom("a cost has one of header, response_header and response_json")),
             (Some(_), None, None, _, Some(_)) => {
                 Err(E::custom("a cost from a request header reserves nothing; it has a `default`"))
             }

@@ -26,9 +26,8 @@ pub struct Limit {
     pub rate: Option<RateSpec>,
     /// Requests in flight, instead of a rate.
     pub concurrency: Option<u32>,
-    /// How it counts.
-    #[serde(default)]
-    pub algorithm: Algorithm,
+    /// How it counts; `gcra` by default.
+    pub algorithm: Option<Algorithm>,
     /// Cells per request; the route's cost by default.
     pub cost: Option<Cost>,
     /// What happens when a part of `per` is missing.

@@ -10,7 +10,7 @@ mod response;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-pub use rate_limit::{Family, Numbers, add_rate_limit, retry_after_seconds};
+pub use rate_limit::{Family, Numbers, add_rate_limit, rate_limit_policy, retry_after_seconds};
 pub use request::{EndToEndHead, Forwarding, Framing, IdentityHeaders, looped};
 pub use response::{ResponseFault, ResponseFraming, ResponseHead};
 

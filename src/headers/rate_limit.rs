@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::clock::{Nanos, SECOND};
+use crate::limit::Quota;
 
 /// A family of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +34,20 @@ pub struct Numbers<'w> {
     /// On a refusal, until the charge conforms.
     pub retry_after: Option<Nanos>,
     /// The item of `RateLimit-Policy`.
-    pub policy: &'w HeaderValue,
+    pub policy: Cow<'w, HeaderValue>,
     /// Its name, with quotes.
     pub policy_name: &'w str,
     /// Now, in seconds since 1970; asked only where a field wants it.
     pub unix_now: &'w dyn Fn() -> u64,
+}
+
+/// The item of `RateLimit-Policy` for a quota: `q` cells in `w` seconds are the burst and the time it takes to refill, so that `r` never
+/// exceeds `q` and `q/w` is the rate.
+#[must_use]
+pub fn rate_limit_policy(name: &str, quota: &Quota) -> Option<HeaderValue> {
+    let burst = quota.burst();
+    let seconds = seconds_rounded_up(quota.time_of(burst)?).max(1);
+    HeaderValue::from_str(&format!("{name};q={burst};w={seconds}")).ok()
 }
 
 /// Adds the fields.
@@ -59,7 +69,7 @@ pub fn add_rate_limit(headers: &mut HeaderMap, families: &[Family], numbers: &Nu
                 item.push_str(digits.format(more_in));
                 if let Ok(item) = HeaderValue::from_maybe_shared(bytes::Bytes::from(item)) {
                     headers.append(RATELIMIT, item);
-                    headers.append(RATELIMIT_POLICY, numbers.policy.clone());
+                    headers.append(RATELIMIT_POLICY, numbers.policy.clone().into_owned());
                 }
             }
         }
@@ -110,7 +120,7 @@ mod tests {
             remaining: 3,
             reset_after: 24 * SECOND + 1,
             retry_after,
-            policy: &policy,
+            policy: Cow::Borrowed(&policy),
             policy_name: "\"plan\"",
             unix_now: &|| 1_000_000,
         };

@@ -18,6 +18,7 @@ pub fn decide(quota: &Quota, state: u64, now: Nanos) -> Step {
         reset_after: 0,
         delay: 0,
         boost: Boost::NONE,
+        mark: 0,
     };
     Step { state: (first << 32) | second, outcome }
 }

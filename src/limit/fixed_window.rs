@@ -22,6 +22,7 @@ pub fn decide(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> S
         reset_after: if count == 0 { 0 } else { place.until_end(number) },
         delay: 0,
         boost: Boost::NONE,
+        mark: 0,
     };
     if cost <= free {
         let after = Window { number, count: count + cost };
@@ -39,12 +40,11 @@ pub fn force(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> u6
     Window { number, count: count.saturating_add(cost).min(MASK) }.pack()
 }
 
-/// Takes back what was charged at `at`, unless that window is over.
+/// Takes back what was charged to the window of `mark`, unless that is over.
 #[must_use]
-pub fn refund(quota: &Quota, state: u64, phase: u64, at: Nanos, now: Nanos, cost: u64) -> u64 {
+pub fn refund(quota: &Quota, state: u64, phase: u64, mark: Option<u64>, now: Nanos, cost: u64) -> u64 {
     let window = current(state, Place::at(quota, phase, now).number);
-    let charged = Place::at(quota, phase, at).number;
-    if charged != window.number && charged.wrapping_sub(1) & MASK != window.number {
+    if mark.is_some_and(|mark| mark >> 32 != window.number) {
         return state;
     }
     Window { count: window.count.saturating_sub(cost), ..window }.pack()
@@ -83,6 +83,7 @@ impl Window {
 fn current(state: u64, number: u64) -> Window {
     let (stored, count) = (state >> 32, state & MASK);
     match number.wrapping_sub(stored) & MASK {
+        _ if state == 0 => Window { number, count: 0 },
         0 | MASK => Window { number: stored, count },
         1..=HALF => Window { number, count: 0 },
         _ => Window { number, count },
@@ -166,8 +167,8 @@ mod tests {
     fn a_refund_goes_back_into_the_same_window_only() {
         let quota = per_minute(3);
         let two = decide(&quota, 0, 0, 0, 2).state;
-        assert_eq!(used(&quota, refund(&quota, two, 0, 0, SECOND, 1), 0, SECOND), 1);
-        assert_eq!(refund(&quota, two, 0, 0, 60 * SECOND, 1), two);
+        assert_eq!(used(&quota, refund(&quota, two, 0, Some(two), SECOND, 1), 0, SECOND), 1);
+        assert_eq!(refund(&quota, two, 0, Some(two), 60 * SECOND, 1), two);
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub fn decide(quota: &Quota, tat: u64, now: Nanos, cost: u64) -> Step {
         reset_after: backlog,
         delay,
         boost: Boost::NONE,
+        mark: 0,
     };
     // Not later than could be true now, in case the clock went back.
     let tat = tat.min(now.saturating_add(quota.ceiling()));
@@ -49,16 +50,21 @@ pub fn force(quota: &Quota, tat: u64, now: Nanos, cost: u64) -> u64 {
     now.saturating_add(filled.min(quota.ceiling()))
 }
 
-/// Takes back `cost` cells. Harmless if the key has drained meanwhile: a TAT in the past is as good as none.
+/// Takes back `cost` cells, as far as they have not drained: of a charge that left the TAT `mark` behind, what lies before now has.
 #[must_use]
-pub fn refund(quota: &Quota, tat: u64, cost: u64) -> u64 {
-    quota.time_of(cost).map_or(tat, |increment| tat.saturating_sub(increment))
+pub fn refund(quota: &Quota, tat: u64, mark: Option<u64>, now: Nanos, cost: u64) -> u64 {
+    let left = mark.map_or(u64::MAX, |mark| mark.saturating_sub(now));
+    let increment = quota.time_of(cost).unwrap_or(u64::MAX).min(left);
+    tat.min(now.saturating_add(quota.ceiling())).saturating_sub(increment)
 }
 
-/// Cells in use, rounded up.
+/// Cells in use, rounded up; cells that were rounded up when they were charged are not rounded up again.
 #[must_use]
 pub fn used(quota: &Quota, tat: u64, now: Nanos) -> u64 {
-    quota.cells_covering(backlog(quota, tat, now))
+    match backlog(quota, tat, now) {
+        0 => 0,
+        backlog => quota.cells_in(backlog.saturating_sub(quota.slack()).saturating_sub(1)) + 1,
+    }
 }
 
 /// The TAT of somebody who has just used `used` cells.
@@ -142,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_a_place_in_the_future() {
-        let quota = quota(1, 1, 2).delaying(Duration::from_secs(3)).unwrap();
+        let quota = quota(1, 1, 2).delaying(Duration::from_secs(3), 100).unwrap();
         let mut tat = 0;
         for wait in [0, 0, 1, 2, 3] {
             let step = decide(&quota, tat, 0, 1);
@@ -162,5 +168,25 @@ mod tests {
         assert_eq!(step.outcome.verdict, Verdict::Exceeds { retry_after: 16 * SECOND });
         assert!(decide(&quota, tat, 16 * SECOND, 1).outcome.verdict.conforms());
         assert_eq!(used(&quota, tat, 0), 25);
+    }
+
+    #[test]
+    fn only_what_has_not_drained_comes_back() {
+        let quota = quota(10, 10, 10);
+        let first = decide(&quota, 0, 0, 10).state;
+        let second = decide(&quota, first, 10 * SECOND, 10).state;
+        assert_eq!(refund(&quota, second, Some(first), 10 * SECOND, 10), second);
+        assert_eq!(refund(&quota, first, Some(first), 4 * SECOND, 10), 4 * SECOND);
+        assert_eq!(refund(&quota, first, Some(first), SECOND, 3), 7 * SECOND);
+    }
+
+    #[test]
+    fn usage_of_awkward_rates_is_whole() {
+        let quota = quota(7, 1, 7);
+        let mut tat = 0;
+        for cells in 1..=7 {
+            tat = decide(&quota, tat, 0, 1).state;
+            assert_eq!(used(&quota, tat, 0), cells);
+        }
     }
 }

@@ -25,10 +25,11 @@ fn queue(quota: &Quota, next_free: u64, now: Nanos, cost: u64) -> Step {
     let outcome = |verdict, backlog: Nanos, delay| Outcome {
         verdict,
         limit: quota.burst(),
-        remaining: quota.max_delay().checked_sub(backlog).map_or(0, |room| quota.places_in(room)),
+        remaining: quota.max_delay().checked_sub(backlog).map_or(0, |room| quota.places_in(room).min(quota.burst())),
         reset_after: backlog,
         delay,
         boost: Boost::NONE,
+        mark: 0,
     };
     let next_free = next_free.min(now.saturating_add(quota.ceiling()));
     if cost == 0 {
@@ -56,7 +57,7 @@ mod tests {
     fn requests_leave_one_interval_apart_and_the_last_is_refused() {
         let quota = Quota::new(10, Duration::from_secs(1), None, Algorithm::LeakyBucket)
             .unwrap()
-            .delaying(Duration::from_millis(250))
+            .delaying(Duration::from_millis(250), 100)
             .unwrap();
         assert_eq!(quota.burst(), 3);
         let mut state = 0;
@@ -77,7 +78,7 @@ mod tests {
     fn a_cost_keeps_that_many_places() {
         let quota = Quota::new(10, Duration::from_secs(1), None, Algorithm::LeakyBucket)
             .unwrap()
-            .delaying(Duration::from_secs(1))
+            .delaying(Duration::from_secs(1), 100)
             .unwrap();
         let first = decide(&quota, 0, 0, 5);
         assert_eq!(first.outcome.delay, 0);

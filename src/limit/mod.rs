@@ -60,8 +60,8 @@ pub struct Charge<'q> {
     pub limit: u16,
     /// Requests that may wait for their place in this counter at once.
     pub queue: u32,
-    /// Whether newcomers have more.
-    pub warmup: Option<&'q Warmup>,
+    /// Whether newcomers have more, and under which key it is remembered since when this one is known.
+    pub warmup: Option<(&'q Warmup, Key)>,
 }
 
 /// What one request asks of one concurrency limit.
@@ -84,7 +84,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Cells that fit at once from idle.
     pub limit: u64,
-    /// Cells that would still conform now: after the charge if it conforms, without it otherwise.
+    /// Cells that would still conform now and without a wait: after the charge if it conforms, without it otherwise. Of a queue: requests
+    /// of one cell that it would take.
     pub remaining: u64,
     /// Until nothing is used any more, if no one asks again.
     pub reset_after: Nanos,
@@ -92,6 +93,8 @@ pub struct Outcome {
     pub delay: Nanos,
     /// What the quota was multiplied with for a newcomer.
     pub boost: Boost,
+    /// By which a charge that conforms is found again, to be given back: see [`Quota::refund`].
+    pub mark: u64,
 }
 
 /// Conforms or exceeds.
@@ -154,13 +157,14 @@ impl Quota {
         }
     }
 
-    /// Takes back a charge that was made at `at` under this quota.
+    /// Takes back cells of a charge, as far as they still count. `mark` is the state that the charge left behind; without one the
+    /// counter has been rewritten since, and what is there now is reduced.
     #[must_use]
-    pub fn refund(&self, state: u64, phase: u64, at: Nanos, now: Nanos, cost: u64) -> u64 {
+    pub fn refund(&self, state: u64, phase: u64, mark: Option<u64>, now: Nanos, cost: u64) -> u64 {
         match self.algorithm() {
-            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => gcra::refund(self, state, cost),
-            Algorithm::FixedWindow => fixed_window::refund(self, state, phase, at, now, cost),
-            Algorithm::SlidingWindow => sliding_window::refund(self, state, phase, at, now, cost),
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => gcra::refund(self, state, mark, now, cost),
+            Algorithm::FixedWindow => fixed_window::refund(self, state, phase, mark, now, cost),
+            Algorithm::SlidingWindow => sliding_window::refund(self, state, phase, mark, now, cost),
             Algorithm::SlidingLog | Algorithm::FirstSeen => state,
         }
     }

@@ -17,6 +17,8 @@ pub struct Quota {
     period: NonZeroU64,
     burst: NonZeroU64,
     capacity: u64,
+    /// The part of the capacity that is room for rounding.
+    slack: u64,
     max_delay: Nanos,
     algorithm: Algorithm,
     may_owe: bool,
@@ -78,17 +80,27 @@ impl Quota {
                 return Err(QuotaError::WindowBurst(name));
             }
         }
-        let mut quota =
-            Self { count, period, burst: burst_cells, capacity: 0, max_delay: 0, algorithm, may_owe: false, calendar: None };
-        quota.capacity = quota.full().filter(|t| *t <= CENTURY).ok_or(QuotaError::TooSlow)?;
+        let mut quota = Self {
+            count,
+            period,
+            burst: burst_cells,
+            capacity: 0,
+            slack: 0,
+            max_delay: 0,
+            algorithm,
+            may_owe: false,
+            calendar: None,
+        };
+        quota = quota.filled().filter(|quota| quota.capacity <= CENTURY).ok_or(QuotaError::TooSlow)?;
         Ok(quota)
     }
 
-    /// The same quota, whose requests may wait up to this long for their place instead of being refused. A leaky bucket becomes a queue.
+    /// The same quota, whose requests may wait up to this long for their place instead of being refused, this many at once. A leaky bucket
+    /// becomes a queue.
     ///
     /// # Errors
     /// When the algorithm has no place to wait for, or a queue was given a burst.
-    pub fn delaying(self, max: Duration) -> Result<Self, QuotaError> {
+    pub fn delaying(self, max: Duration, queue: u32) -> Result<Self, QuotaError> {
         if let Some(WindowBounds { name, .. }) = window_bounds(self.algorithm) {
             return Err(QuotaError::NoDelay(name));
         }
@@ -100,7 +112,7 @@ impl Quota {
             return Err(QuotaError::QueueBurst);
         }
         // What a queue takes at once: the request that passes, and those that find a place behind it.
-        let places = NonZeroU64::new(self.places_in(max_delay)).unwrap_or(NonZeroU64::MIN);
+        let places = NonZeroU64::new(self.places_in(max_delay).min(u64::from(queue) + 1)).unwrap_or(NonZeroU64::MIN);
         Ok(Self { max_delay, burst: places, ..self })
     }
 
@@ -127,17 +139,18 @@ impl Quota {
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
         let scale = |cells: NonZeroU64| NonZeroU64::new(scale(cells.get())).unwrap_or(cells);
         let scaled = Self { count: scale(self.count), burst: scale(self.burst), ..*self };
-        Self { capacity: scaled.full().unwrap_or(self.capacity), ..scaled }
+        scaled.filled().unwrap_or(*self)
     }
 
-    /// `⌈B·P/L⌉`, and room for the rounding of `B` single cells, so that a whole burst fits whether it comes at once or one by one. The
-    /// room is less than a cell.
-    fn full(&self) -> Option<Nanos> {
+    /// With its capacity: `⌈B·P/L⌉`, and room for the rounding of `B` single cells, so that a burst fits whether it comes at once or one by
+    /// one. The room is less than a cell, so where an interval has fewer nanoseconds than a burst has cells, single cells at the very
+    /// same instant may be short of the burst by their rounding.
+    fn filled(self) -> Option<Self> {
         let full = self.time_of(self.burst.get())?;
         let interval = self.period.get() / self.count.get();
         let is_whole = self.period.get().is_multiple_of(self.count.get());
         let slack = if is_whole { 0 } else { (self.burst.get() - 1).min(interval.saturating_sub(1)) };
-        full.checked_add(slack)
+        Some(Self { capacity: full.checked_add(slack)?, slack, ..self })
     }
 
     /// Requests of one cell that a queue takes whose last place is this far ahead.
@@ -174,6 +187,12 @@ impl Quota {
     #[must_use]
     pub fn capacity(&self) -> Nanos {
         self.capacity
+    }
+
+    /// The part of the capacity that is room for rounding.
+    #[must_use]
+    pub(super) fn slack(&self) -> Nanos {
+        self.slack
     }
 
     /// How long a request may wait for its place; 0 if it is refused instead.
@@ -224,13 +243,6 @@ impl Quota {
         }
         let cells = u128::from(time) * u128::from(self.count.get()) / u128::from(self.period.get());
         u64::try_from(cells).unwrap_or(u64::MAX)
-    }
-
-    /// `⌈time·L/P⌉`: cells that take at least `time` to drain.
-    #[must_use]
-    pub fn cells_covering(&self, time: Nanos) -> u64 {
-        let product = u128::from(time) * u128::from(self.count.get());
-        u64::try_from(product.div_ceil(u128::from(self.period.get()))).unwrap_or(u64::MAX)
     }
 }
 
@@ -343,9 +355,9 @@ mod tests {
         let second = Duration::from_secs(1);
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog] {
             let quota = Quota::new(5, second, None, algorithm).unwrap();
-            assert!(matches!(quota.delaying(second), Err(QuotaError::NoDelay(_))), "{algorithm:?}");
+            assert!(matches!(quota.delaying(second, 100), Err(QuotaError::NoDelay(_))), "{algorithm:?}");
         }
-        let leaky = |burst| Quota::new(5, second, burst, Algorithm::LeakyBucket).unwrap().delaying(second);
+        let leaky = |burst| Quota::new(5, second, burst, Algorithm::LeakyBucket).unwrap().delaying(second, 100);
         assert_eq!(leaky(Some(6)), Err(QuotaError::QueueBurst));
         assert_eq!(leaky(None).unwrap().burst(), 6);
     }

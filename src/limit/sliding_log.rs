@@ -3,8 +3,8 @@
 //! The one algorithm that never admits more than `L` in any window of length `P`, wherever the window begins, and the
 //! one whose memory grows with `L`: 8 bytes a cell. That is why `L` is at most [`MAX_CELLS`]. A cell exactly `P` old no longer counts.
 //!
-//! If the clock goes back, cells from the future count as made just now: nothing is forgotten, and nobody is locked out for
-//! the size of the step.
+//! Cells up to a period ahead stay as they are: threads read the clock at slightly different times. If the clock goes back by more, cells
+//! from beyond count as made just now: nothing is forgotten, and nobody is locked out for the size of the step.
 
 use std::collections::VecDeque;
 
@@ -29,11 +29,12 @@ pub fn decide(quota: &Quota, log: &Log, now: Nanos, cost: u64) -> Outcome {
         reset_after,
         delay: 0,
         boost: Boost::NONE,
+        mark: 0,
     };
     let last = if used == 0 { 0 } else { until_out(log.0.len() - 1) };
     match limit.checked_sub(used).and_then(|free| free.checked_sub(cost)) {
         _ if cost == 0 => outcome(Verdict::Conforms, used, last),
-        Some(_) => outcome(Verdict::Conforms, used + cost, quota.period()),
+        Some(_) => outcome(Verdict::Conforms, used + cost, quota.period().max(last)),
         None if cost > limit => outcome(Verdict::Never, used, last),
         None => {
             // The cell with whose end enough have ended.
@@ -48,7 +49,7 @@ pub fn decide(quota: &Quota, log: &Log, now: Nanos, cost: u64) -> Outcome {
 pub fn commit(quota: &Quota, log: &mut Log, now: Nanos, cost: u64) {
     let Live { expired, .. } = log.live(quota, now);
     log.0.drain(..expired);
-    heal(log, now);
+    heal(quota, log, now);
     let most = usize::try_from(quota.count()).unwrap_or(usize::MAX);
     let cells = usize::try_from(cost).unwrap_or(usize::MAX).min(most);
     let beyond = (log.0.len() + cells).saturating_sub(most);
@@ -58,25 +59,46 @@ pub fn commit(quota: &Quota, log: &mut Log, now: Nanos, cost: u64) {
     if length + cells > room {
         log.0.reserve_exact((length + cells).max((2 * room).min(most)) - length);
     }
+    // In order, even if another thread has been here with a slightly later time.
+    let ahead = log.0.iter().rev().take_while(|then| **then > now).count();
     log.0.extend(std::iter::repeat_n(now, cells));
+    if ahead > 0 {
+        log.0.make_contiguous().sort_unstable();
+    }
 }
 
-/// Brings cells from the future to now; whether there were any. To be kept even if a charge is refused, so that waiting helps.
-pub fn heal(log: &mut Log, now: Nanos) -> bool {
+/// Brings cells from beyond to now; whether there were any. To be kept even if a charge is refused, so that waiting helps.
+pub fn heal(quota: &Quota, log: &mut Log, now: Nanos) -> bool {
     let mut healed = false;
-    for then in log.0.iter_mut().rev().take_while(|then| **then > now) {
+    for then in log.0.iter_mut().rev().take_while(|then| is_beyond(quota, **then, now)) {
         *then = now;
         healed = true;
+    }
+    if healed {
+        // Cells a little ahead are now behind those.
+        log.0.make_contiguous().sort_unstable();
     }
     healed
 }
 
-/// Takes back cells that were written at `at`.
-pub fn refund(log: &mut Log, at: Nanos, cost: u64) {
-    let begin = log.0.partition_point(|then| *then < at);
-    let end = log.0.partition_point(|then| *then <= at);
-    let cells = usize::try_from(cost).unwrap_or(usize::MAX).min(end - begin);
-    log.0.drain(begin..begin + cells);
+/// Takes back cells that were written at `mark`. If there are none left of that time the log has been rewritten since, and the newest go.
+pub fn refund(quota: &Quota, log: &mut Log, mark: Option<u64>, now: Nanos, cost: u64) {
+    let cells = usize::try_from(cost).unwrap_or(usize::MAX);
+    if let Some(at) = mark {
+        let (begin, end) = (log.0.partition_point(|then| *then < at), log.0.partition_point(|then| *then <= at));
+        if begin < end {
+            log.0.drain(begin..begin + cells.min(end - begin));
+            return;
+        }
+        if at.saturating_add(quota.period()) <= now {
+            return;
+        }
+    }
+    log.0.truncate(log.0.len().saturating_sub(cells));
+}
+
+fn is_beyond(quota: &Quota, then: Nanos, now: Nanos) -> bool {
+    then.saturating_sub(now) > quota.period()
 }
 
 /// Cells of the last period.
@@ -164,10 +186,13 @@ mod tests {
         for (second, cost) in [(0, 2), (1, 2)] {
             take(&quota, &mut log, second * SECOND, cost);
         }
-        refund(&mut log, SECOND, 9);
+        refund(&quota, &mut log, Some(SECOND), SECOND, 9);
         assert_eq!(log, with_used(&quota, 2, 0));
-        refund(&mut log, SECOND, 1);
-        refund(&mut log, 0, 1);
+        refund(&quota, &mut log, Some(0), 2 * SECOND, 1);
         assert_eq!(used(&quota, &log, SECOND), 1);
+        refund(&quota, &mut log, Some(5), 11 * SECOND, 1);
+        assert_eq!(log, with_used(&quota, 1, 0), "what has ended does not come back");
+        refund(&quota, &mut log, None, SECOND, 1);
+        assert_eq!(used(&quota, &log, SECOND), 0);
     }
 }

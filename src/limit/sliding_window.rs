@@ -32,13 +32,13 @@ pub fn force(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> u6
     View { current: view.current.saturating_add(cost).min(COUNT_MASK), ..view }.pack()
 }
 
-/// Takes back what was charged at `at`: from this window, or from the previous one if that was it; else it no longer counts.
+/// Takes back what was charged to the window of `mark`: the current one, or the previous one; else it no longer counts.
 #[must_use]
-pub fn refund(quota: &Quota, state: u64, phase: u64, at: Nanos, now: Nanos, cost: u64) -> u64 {
+pub fn refund(quota: &Quota, state: u64, phase: u64, mark: Option<u64>, now: Nanos, cost: u64) -> u64 {
     let view = View::of(quota, state, phase, now);
-    let (charged, _) = place(quota, phase, at);
+    let charged = mark.map_or(view.number, |mark| mark >> 40);
     let refunded = match view.number.wrapping_sub(charged) & WINDOW_MASK {
-        0 | WINDOW_MASK => View { current: view.current.saturating_sub(cost), ..view },
+        0 => View { current: view.current.saturating_sub(cost), ..view },
         1 => View { previous: view.previous.saturating_sub(cost), ..view },
         _ => return state,
     };
@@ -59,7 +59,8 @@ pub fn with_used(quota: &Quota, used: u64, phase: u64, now: Nanos) -> u64 {
         return 0;
     }
     let view = View::of(quota, 0, phase, now);
-    View { current: used.min(quota.count()), ..view }.pack()
+    let most = if quota.may_owe() { COUNT_MASK } else { quota.count() };
+    View { current: used.min(most), ..view }.pack()
 }
 
 /// The stored counts as they stand at a time.
@@ -84,6 +85,7 @@ impl View {
         let view = Self { number, current, previous: previous.min(limit), elapsed, ahead: 0, period, limit };
         match number.wrapping_sub(stored) & WINDOW_MASK {
             0 => view,
+            _ if state == 0 => view,
             1 => Self { current: 0, previous: current.min(limit), ..view },
             // One ahead: the clock went back a little. It stays as it is and is looked at from its beginning.
             WINDOW_MASK => Self { number: stored, elapsed: 0, ahead: period - elapsed, ..view },
@@ -144,7 +146,7 @@ impl View {
             (0, _) => self.ahead + self.period - self.elapsed,
             _ => self.ahead + 2 * self.period - self.elapsed,
         };
-        Outcome { verdict, limit: self.limit, remaining, reset_after, delay: 0, boost: Boost::NONE }
+        Outcome { verdict, limit: self.limit, remaining, reset_after, delay: 0, boost: Boost::NONE, mark: 0 }
     }
 }
 
@@ -161,7 +163,8 @@ fn narrow(wide: u128) -> u64 {
 
 /// Counts have 20 bits, so a limit has at most this many cells.
 pub(super) const COUNT_MASK: u64 = (1 << 20) - 1;
-/// Window numbers have 24 bits. They come round after 46 hours at the shortest period, long after a sweep has dropped the state.
+/// Window numbers have 24 bits. At the shortest period a state is taken for the future after 23 hours, long after a sweep has
+/// dropped it.
 const WINDOW_MASK: u64 = (1 << 24) - 1;
 /// Half of the circle of window numbers: less is the past, more the future.
 const HALF: u64 = 1 << 23;
@@ -224,9 +227,9 @@ mod tests {
     fn a_refund_finds_its_window() {
         let quota = per_minute(10);
         let state = decide(&quota, 0, 0, 0, 8).state;
-        assert_eq!(used(&quota, refund(&quota, state, 0, 0, SECOND, 3), 0, SECOND), 5);
-        assert_eq!(used(&quota, refund(&quota, state, 0, 0, 60 * SECOND, 3), 0, 60 * SECOND), 5);
-        assert_eq!(refund(&quota, state, 0, 0, 120 * SECOND, 3), state);
+        assert_eq!(used(&quota, refund(&quota, state, 0, Some(state), SECOND, 3), 0, SECOND), 5);
+        assert_eq!(used(&quota, refund(&quota, state, 0, Some(state), 60 * SECOND, 3), 0, 60 * SECOND), 5);
+        assert_eq!(refund(&quota, state, 0, Some(state), 120 * SECOND, 3), state);
         assert_eq!(used(&quota, force(&quota, state, 0, 0, u64::MAX), 0, 0), COUNT_MASK);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, StatusCode};
 
-use super::{Route, Subject};
+use super::{Route, Subject, Window};
 use crate::body::usage::FieldPath;
 
 /// Cells per request of a limit.
@@ -20,8 +20,8 @@ pub enum Cost {
         name: HeaderName,
         /// Without it, with nonsense in it, or from somebody else.
         default: u64,
-        /// More is counted as this.
-        max: u64,
+        /// More is counted as this; the most that the caller's windows ever take, if there is none.
+        max: Option<u64>,
     },
 }
 
@@ -43,15 +43,15 @@ pub enum ResponseCost {
     Header {
         /// The header.
         name: HeaderName,
-        /// More is counted as this.
-        max: u64,
+        /// More is counted as this; the most that the window ever takes at once, if there is none.
+        max: Option<u64>,
     },
     /// In its JSON, or in the last event of an event stream.
     Json {
         /// The number's place.
         path: Arc<FieldPath>,
-        /// More is counted as this.
-        max: u64,
+        /// Likewise.
+        max: Option<u64>,
     },
 }
 
@@ -62,15 +62,16 @@ pub struct StatusSet(pub Vec<(u16, u16)>);
 impl Cost {
     /// What a request costs before its response is known.
     #[must_use]
-    pub fn of(&self, subject: &Subject<'_>, route: &Route) -> u64 {
+    pub fn of(&self, subject: &Subject<'_>, route: &Route, windows: &[Window]) -> u64 {
         match self {
             Self::Route => route.cost,
             Self::Fixed(cost) => *cost,
             Self::Header { name, default, max } => {
                 let trusted = subject.identity.via_trusted_proxy.then(|| subject.facts.headers.get_all(name));
                 let mut values = trusted.into_iter().flatten();
+                let most = || windows.iter().map(|window| window.quota.quota.largest_cost()).min().unwrap_or(u64::MAX);
                 match (values.next(), values.next()) {
-                    (Some(only), None) => number(only.as_bytes()).map_or(*default, |cost| cost.min(*max)),
+                    (Some(only), None) => number(only.as_bytes()).map_or(*default, |cost| cost.min(max.unwrap_or_else(most))),
                     _ => *default,
                 }
             }

@@ -31,7 +31,7 @@ pub use schedule::{ActiveSchedules, MAX_SCHEDULES, Schedule, ScheduleId, Schedul
 pub struct Policy {
     /// Routes.
     pub routes: Routes,
-    /// Limits, narrow before broad, so that shared counters are touched last and only by requests that will pass.
+    /// Limits, narrow before broad: of equal waits the caller's own is reported.
     pub limits: Vec<Limit>,
     /// What nothing counts.
     pub exempt: Vec<Matcher>,
@@ -72,8 +72,6 @@ pub struct Limit {
     pub queue: u32,
     /// More for newcomers.
     pub warmup: Option<Warmup>,
-    /// Where its counters are kept.
-    pub space: SpaceId,
     /// Whether it only watches.
     pub shadow: bool,
 }
@@ -102,6 +100,8 @@ pub type Windows = Vec<Window>;
 pub struct Window {
     /// Its numbers.
     pub quota: Interned,
+    /// Where its counters are kept: apart from other windows', whose debts drain at another speed.
+    pub space: SpaceId,
     /// The item of `RateLimit-Policy`, such as `"plan";q=100;w=60`.
     pub policy: HeaderValue,
     /// The name in it, with its quotes.
@@ -241,17 +241,18 @@ impl Limit {
                 proceed.slots.push(SlotCharge { key, max: *max, limit: self.id, shadow: self.shadow });
             }
             Amount::Rate { .. } => {
-                let cost = self.cost.of(subject, route);
+                let windows = self.windows(subject);
+                let cost = self.cost.of(subject, route, windows);
                 proceed.settles |= self.settlement.is_some();
-                for (ordinal, window) in (0_u8..).zip(self.windows(subject)) {
+                for (ordinal, window) in (0_u8..).zip(windows) {
                     let charge = Charge {
                         key: key.window(ordinal),
-                        space: self.space,
+                        space: window.space,
                         quota: &window.quota,
                         cost,
                         limit: self.id,
                         queue: self.queue,
-                        warmup: self.warmup.as_ref(),
+                        warmup: self.warmup.as_ref().map(|warmup| (warmup, key)),
                     };
                     if self.shadow {
                         proceed.shadow.push(charge);

@@ -9,8 +9,8 @@ use super::gateway::Gateway;
 use super::record::Completion;
 use crate::admission::{self, Denial};
 use crate::clock::{Nanos, SECOND, unix_seconds};
-use crate::headers::{Numbers, add_rate_limit};
-use crate::limit::{Charge, Outcome, Verdict};
+use crate::headers::{Numbers, add_rate_limit, rate_limit_policy};
+use crate::limit::{Boost, Charge, Outcome, Verdict};
 use crate::policy::{Proceed, Window};
 use crate::respond::Answer;
 use crate::snapshot::Snapshot;
@@ -46,7 +46,7 @@ pub(super) fn admit<'s>(
     };
     decision.shadow_hits.into_iter().for_each(&mut note_shadow);
     match decision.verdict {
-        Ok(permit) => {
+        Ok(mut permit) => {
             *standing = Standing::at(tightest(&decision.outcomes, &proceed.windows), &decision.outcomes, proceed);
             let shadow = admission::shadow(&gateway.store, &proceed.shadow, now);
             for (charge, outcome) in proceed.shadow.iter().zip(&shadow) {
@@ -55,14 +55,10 @@ pub(super) fn admit<'s>(
                 }
             }
             if proceed.settles {
-                completion.unsettled.add(gateway, snapshot, &proceed.charges, &decision.outcomes, now);
-                completion.unsettled.add(gateway, snapshot, &proceed.shadow, &shadow, now);
+                completion.unsettled.add(gateway, snapshot, &proceed.charges, &decision.outcomes);
+                completion.unsettled.add(gateway, snapshot, &proceed.shadow, &shadow);
             }
-            if permit.wait().is_some() {
-                for (charge, outcome) in proceed.charges.iter().zip(&decision.outcomes).filter(|(_, outcome)| outcome.delay > 0) {
-                    metrics(charge.limit).inspect(|metrics| metrics.delay.observe(gateway.lane, outcome.delay));
-                }
-            }
+            permit.also_took(&proceed.shadow, &shadow);
             completion.keep(permit);
             Ok(())
         }
@@ -103,16 +99,19 @@ impl<'s> Standing<'s> {
             Verdict::Exceeds { retry_after } => Some(retry_after.max(SECOND)),
             Verdict::Conforms | Verdict::Never => None,
         };
+        let plain = (Cow::Borrowed(&window.limit), Cow::Borrowed(&window.policy));
+        let (limit, policy) = if outcome.boost == Boost::NONE {
+            plain
+        } else {
+            let more = rate_limit_policy(&window.policy_name, &window.quota.quota.boosted(outcome.boost));
+            (Cow::Owned(HeaderValue::from(outcome.limit)), more.map_or(plain.1, Cow::Owned))
+        };
         let numbers = Numbers {
-            limit: if outcome.limit == window.quota.quota.burst() {
-                Cow::Borrowed(&window.limit)
-            } else {
-                Cow::Owned(HeaderValue::from(outcome.limit))
-            },
+            limit,
             remaining: outcome.remaining,
             reset_after: outcome.reset_after,
             retry_after,
-            policy: &window.policy,
+            policy,
             policy_name: &window.policy_name,
             unix_now: &|| unix_seconds(gateway.clock.wall_now()),
         };
@@ -141,7 +140,7 @@ fn tightest(outcomes: &[Outcome], windows: &[&Window]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Boost, Quota, Quotas};
+    use crate::limit::{Algorithm, Quota, Quotas, SpaceId};
     use http::HeaderValue;
     use std::time::Duration;
 
@@ -149,6 +148,7 @@ mod tests {
         let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::Gcra).unwrap();
         let value = HeaderValue::from_static("x");
         Window {
+            space: SpaceId(0),
             quota: Quotas::default().intern(quota).unwrap(),
             policy: value.clone(),
             policy_name: "x".into(),
@@ -166,6 +166,7 @@ mod tests {
             reset_after: 0,
             delay: 0,
             boost: Boost::NONE,
+            mark: 0,
         };
         let (own, shared) = (window(true), window(false));
         assert_eq!(tightest(&[outcome(50, 100), outcome(4, 10), outcome(999, 1000)], &[&own, &own, &own]), Some(1));

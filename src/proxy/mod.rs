@@ -113,7 +113,10 @@ async fn decide<'s>(
         return Err(Answer::Loop);
     }
     admit::admit(gateway, snapshot, &proceed, completion, standing)?;
-    let permit = completion.wait().await?;
+    let admitted = completion.wait().await?;
+    if admitted.waited {
+        standing.look_again(gateway, gateway.clock.now());
+    }
     let mut reply = match &proceed.route.action {
         Action::Respond { status, content_type, body } => local::fixed(*status, content_type, body, facts.method),
         Action::Forward(upstream) => {
@@ -124,9 +127,9 @@ async fn decide<'s>(
                 identity: &identity,
                 proceed: &proceed,
                 upstream: *upstream,
-                reads_response: permit.reads_response,
+                reads_response: admitted.reads_response,
             };
-            forward::forward(gateway, &way, permit.permit, body).await?
+            forward::forward(gateway, &way, admitted.permit, body).await?
         }
     };
     completion.settle_head(reply.status, &reply.headers, standing);

@@ -109,17 +109,20 @@ impl Completion {
     /// drops this record, and with it his place.
     pub(super) async fn wait(&mut self) -> Result<Admitted<'_>, Answer> {
         let Some(permit) = &mut self.permit else { return Err(Answer::Unavailable) };
-        if let Some(delay) = permit.wait() {
+        if let Some((delay, limit)) = permit.wait() {
             tokio::time::sleep(Duration::from_nanos(delay)).await;
             self.delayed = delay;
+            if let Some(metrics) = self.snapshot.limit_metrics.get(usize::from(limit)) {
+                metrics.delay.observe(self.gateway.lane, delay);
+            }
             permit.go_on();
         }
-        Ok(Admitted { permit, reads_response: self.unsettled.reads_body(&self.snapshot) })
+        Ok(Admitted { permit, waited: self.delayed > 0, reads_response: self.unsettled.reads_body(&self.snapshot) })
     }
 
-    /// Lets a response's head settle what it decides.
+    /// Lets a response's head settle what it decides. There is none for a client that left within its own body: what it took stays.
     pub(super) fn settle_head(&mut self, status: StatusCode, headers: &HeaderMap, standing: &mut Standing<'_>) {
-        if self.unsettled.head(&self.gateway, &self.snapshot, status, headers) {
+        if status != CLIENT_CLOSED_REQUEST && self.unsettled.head(&self.gateway, &self.snapshot, status, headers) {
             standing.look_again(&self.gateway, self.gateway.clock.now());
         }
     }
@@ -131,6 +134,7 @@ impl Completion {
         let now = self.gateway.clock.now();
         if self.permit.take().is_some_and(|mut permit| permit.abandon(&self.gateway.store, now)) {
             self.unsettled.forget();
+            self.delayed = now.saturating_sub(self.started);
         }
         self.unsettled.end(&self.gateway, &self.snapshot, now);
         self.in_flight = None;
@@ -184,6 +188,8 @@ impl Completion {
 #[derive(Debug)]
 pub(super) struct Admitted<'c> {
     pub(super) permit: &'c Permit,
+    /// Whether it had to wait.
+    pub(super) waited: bool,
     /// Whether the response's body has to be read.
     pub(super) reads_response: bool,
 }

@@ -22,32 +22,29 @@ struct Open {
     taken: Taken,
     limit: u16,
     reader: Option<Box<Reader>>,
+    /// Whether metrics count it: one window of a limit speaks for all.
+    counted: bool,
 }
 
 /// Looks for the cost in the body as it passes.
 #[derive(Debug)]
 struct Reader {
     usage: UsageReader,
-    max: u64,
+    max: Option<u64>,
 }
 
 impl Unsettled {
     /// Adds what was taken by charges whose limits have a settlement.
-    pub(super) fn add(
-        &mut self,
-        gateway: &Gateway,
-        snapshot: &Snapshot,
-        charges: &[Charge<'_>],
-        outcomes: &Outcomes,
-        now: Nanos,
-    ) {
+    pub(super) fn add(&mut self, gateway: &Gateway, snapshot: &Snapshot, charges: &[Charge<'_>], outcomes: &Outcomes) {
         for (charge, outcome) in charges.iter().zip(outcomes) {
-            if outcome.verdict.conforms() && settlement(snapshot, charge.limit).is_some() {
-                self.0.push(Open { taken: Taken::of(charge, outcome, now), limit: charge.limit, reader: None });
-                if let Some(metrics) = snapshot.limit_metrics.get(usize::from(charge.limit)) {
-                    metrics.reserved.add(gateway.lane, charge.cost);
-                }
+            if !outcome.verdict.conforms() || settlement(snapshot, charge.limit).is_none() {
+                continue;
             }
+            let counted = self.0.last().is_none_or(|last| last.limit != charge.limit);
+            if let Some(metrics) = snapshot.limit_metrics.get(usize::from(charge.limit)).filter(|_| counted) {
+                metrics.reserved.add(gateway.lane, charge.cost);
+            }
+            self.0.push(Open { taken: Taken::of(charge, outcome), limit: charge.limit, reader: None, counted });
         }
     }
 
@@ -90,8 +87,8 @@ impl Unsettled {
     /// Settles the rest: by what the body said, or by what was taken.
     pub(super) fn end(&mut self, gateway: &Gateway, snapshot: &Snapshot, now: Nanos) {
         for mut open in self.0.drain(..) {
-            let said = open.reader.as_mut().and_then(|reader| Some(reader.usage.finish()?.min(reader.max)));
-            let cost = said.unwrap_or(open.taken.cost);
+            let said = open.reader.as_mut().and_then(|reader| Some((reader.usage.finish()?, reader.max)));
+            let cost = said.map_or(open.taken.cost, |(cost, max)| cost.min(open.most(max)));
             open.settle(gateway, snapshot, cost, now);
         }
     }
@@ -118,8 +115,10 @@ impl Open {
         match &settlement.cost {
             None => taken,
             Some(ResponseCost::Header { name, max }) => {
-                let said = headers.get(name).and_then(|value| number(value.as_bytes()));
-                said.map_or(taken, |cost| Said::Cost(cost.min(*max)))
+                let mut values = headers.get_all(name).iter();
+                // Said twice is not said.
+                let said = values.next().filter(|_| values.next().is_none()).and_then(|value| number(value.as_bytes()));
+                said.map_or(taken, |cost| Said::Cost(cost.min(self.most(*max))))
             }
             Some(ResponseCost::Json { path, max }) => {
                 let reader = UsageReader::for_response(headers, path);
@@ -128,11 +127,15 @@ impl Open {
         }
     }
 
+    fn most(&self, max: Option<u64>) -> u64 {
+        max.unwrap_or_else(|| self.taken.quota.quota.boosted(self.taken.boost).largest_cost())
+    }
+
     fn settle(&self, gateway: &Gateway, snapshot: &Snapshot, cost: u64, now: Nanos) {
         if cost != self.taken.cost {
             gateway.store.settle(&self.taken, cost, now);
         }
-        if let Some(metrics) = snapshot.limit_metrics.get(usize::from(self.limit)) {
+        if let Some(metrics) = snapshot.limit_metrics.get(usize::from(self.limit)).filter(|_| self.counted) {
             metrics.settled.add(gateway.lane, cost);
         }
     }

@@ -57,10 +57,10 @@ pub struct Snapshot {
 /// A worker's hold on a generation: counted without touching the count that all workers share.
 pub type LocalSnapshot = Rc<Arc<Snapshot>>;
 
-/// A limit's room in the store.
+/// A room in the store: that of a window of a limit, or of what warm-up remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// Whose: the limit's name, with `/warmup` behind it for what warm-up remembers.
+    /// Which limit's.
     pub limit: Box<str>,
     /// How much.
     pub budget: Budget,

@@ -42,10 +42,8 @@ pub struct Taken {
     pub quota: Interned,
     /// Cells that were taken.
     pub cost: u64,
-    /// When.
-    pub at: Nanos,
-    /// The TAT it left behind, for a request that waits.
-    pub left: Nanos,
+    /// By which it is found again.
+    pub mark: u64,
     /// What the quota was multiplied with.
     pub boost: Boost,
 }
@@ -85,8 +83,8 @@ impl Store {
 impl Taken {
     /// What a charge that conformed has taken.
     #[must_use]
-    pub fn of(charge: &Charge<'_>, outcome: &Outcome, at: Nanos) -> Self {
+    pub fn of(charge: &Charge<'_>, outcome: &Outcome) -> Self {
         let Charge { key, space, quota, cost, .. } = *charge;
-        Self { key, space, quota: *quota, cost, at, left: at.saturating_add(outcome.reset_after), boost: outcome.boost }
+        Self { key, space, quota: *quota, cost, mark: outcome.mark, boost: outcome.boost }
     }
 }

@@ -37,7 +37,7 @@ families! {
     DURATION = Histogram "tollgate_request_duration_seconds" "From a request's head to its response's last byte, by route.";
     LIMITED = Counter "tollgate_limited_total" "Requests refused, by the limit that refused and the tier.";
     SHADOW_LIMITED = Counter "tollgate_shadow_limited_total" "Requests that a shadow limit would have refused, by limit and tier.";
-    DELAY = Histogram "tollgate_delay_seconds" "How long admitted requests waited for their place under a limit with over: delay, by limit.";
+    DELAY = Histogram "tollgate_delay_seconds" "How long requests waited for their place under a limit with over: delay, by the limit that made them.";
     RESERVED_CELLS = Counter "tollgate_reserved_cells_total" "Cells taken at admission from requests whose response has the last word, by limit.";
     SETTLED_CELLS = Counter "tollgate_settled_cells_total" "Cells that those requests came to cost, by limit.";
     REFUSED = Counter "tollgate_refused_total" "Requests answered by the gateway itself, by reason.";
@@ -49,7 +49,7 @@ families! {
     ACCEPT_ERRORS = Counter "tollgate_accept_errors_total" "Failed attempts to accept a connection, by listener.";
     WORKER_CONNECTIONS = Gauge "tollgate_worker_connections" "Open client connections, by worker.";
     SLOTS_IN_USE = Gauge "tollgate_concurrency_slots" "Requests that hold a slot of a concurrency limit.";
-    WAITING = Gauge "tollgate_waiting_requests" "Requests that wait for their place under a limit with over: delay.";
+    WAITING = Gauge "tollgate_waiting_requests" "Places of requests that wait under limits with over: delay.";
     STORE_KEYS = Gauge "tollgate_store_keys" "Counters in the memory store, by limit.";
     STORE_MAX_KEYS = Gauge "tollgate_store_max_keys" "Counters the memory store keeps at most, by limit.";
     STORE_BYTES = Gauge "tollgate_store_bytes" "Bytes of the memory store's tables, by limit. The logs of sliding_log come on top.";

@@ -54,8 +54,8 @@ impl MemoryStore {
         Self { spaces: ArcSwap::default(), quotas, swept: AtomicUsize::new(0) }
     }
 
-    /// Gives every limit its room. Counters of spaces that are not named any more are dropped, the others' stay; with a
-    /// smaller budget than before they stay until they are idle. Memory is taken as counters come.
+    /// Gives every limit its room. Counters of spaces that are not named any more are dropped, the others' stay, and a table that is larger
+    /// than its new budget becomes smaller as soon as its counters fit. Memory is taken as counters come.
     pub fn arrange(&self, budgets: &[Budget]) {
         let before = self.spaces.load_full();
         let mut spaces: Vec<Option<Arc<Space>>> = Vec::new();
@@ -137,7 +137,7 @@ impl MemoryStore {
     /// See [`Store::give_up`](super::Store::give_up).
     pub fn give_up(&self, taken: &Taken, now: Nanos) {
         self.correct(taken, |shard, charge| {
-            if shard.is_tail(charge, taken.left) {
+            if shard.is_tail(charge, taken.mark) {
                 shard.settle(charge, taken, 0, &self.quotas, now);
             }
         });
@@ -177,9 +177,9 @@ impl MemoryStore {
 
     /// What a limit with `warmup` gives this caller; `visit` notes that he was here. Takes its own lock, before those of the decision.
     fn boost(&self, spaces: &[Option<Arc<Space>>], charge: &Charge<'_>, visit: Option<Nanos>, now: Nanos) -> Boost {
-        let Some(warmup) = charge.warmup else { return Boost::NONE };
+        let Some((warmup, key)) = charge.warmup else { return Boost::NONE };
         let Warmup { memory, space, .. } = warmup;
-        let visits = Charge { quota: memory, space: *space, cost: 1, warmup: None, ..*charge };
+        let visits = Charge { key, quota: memory, space: *space, cost: 1, warmup: None, ..*charge };
         let Some(mut shard) = lock(spaces, &visits) else { return Boost::NONE };
         let (spot, stand) = shard.look(&visits, Boost::NONE, &self.quotas, now);
         if visit.is_some() {

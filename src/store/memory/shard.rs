@@ -12,7 +12,7 @@ use super::super::Taken;
 use super::logs::Logs;
 use super::table::{Entry, Place, Table, WAYS};
 use crate::clock::Nanos;
-use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, Quotas, sliding_log};
+use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, sliding_log};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Shard {
     /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a state from before the clock went back is
     /// brought to now.
     pub(super) fn look(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Spot, Stand) {
-        let spot = self.spot(charge.key, quotas, now);
+        let spot = self.spot(charge, quotas, now);
         let boosted;
         let quota = if boost == Boost::NONE {
             &charge.quota.quota
@@ -70,16 +70,21 @@ impl Shard {
         };
         let (outcome, state) = if quota.algorithm() == Algorithm::SlidingLog {
             if let Some(log) = self.log_mut(spot, charge) {
-                sliding_log::heal(log, now);
+                sliding_log::heal(quota, log, now);
             }
-            (sliding_log::decide(quota, &self.log_at(spot, charge, quotas, now), now, charge.cost), 0)
+            let outcome = sliding_log::decide(quota, &self.log_at(spot, charge, quota, quotas, now), now, charge.cost);
+            if !outcome.verdict.conforms() && self.is_rewritten(spot, charge) {
+                let state = self.new_log(spot, charge, quota, quotas, now, |_| {});
+                self.write(spot, charge, state, quotas, now);
+            }
+            (Outcome { mark: now, ..outcome }, 0)
         } else {
-            let state = self.state_at(spot, charge, quotas, now);
+            let state = self.state_at(spot, charge, quota, quotas, now);
             let step = quota.decide(state, charge.key.phase(), now, charge.cost);
-            if step.state != state && !step.outcome.verdict.conforms() {
-                self.heal(spot, charge, step.state);
+            if !step.outcome.verdict.conforms() && (step.state != state || self.is_rewritten(spot, charge)) {
+                self.keep_refused(spot, charge, step.state, quotas, now);
             }
-            (step.outcome, step.state)
+            (Outcome { mark: step.state, ..step.outcome }, step.state)
         };
         (spot, Stand { outcome: Outcome { boost, ..outcome }, state, version: self.version })
     }
@@ -91,18 +96,33 @@ impl Shard {
             // Nothing to remember, so nothing to insert: asking does not cost memory.
             return;
         }
-        // Another charge of the same decision may have come to lie there.
-        let spot = if stand.version == self.version { spot } else { self.spot(charge.key, quotas, now) };
+        let (spot, state) = if stand.version == self.version {
+            (spot, stand.state)
+        } else {
+            self.again(charge, stand.outcome.boost, quotas, now)
+        };
         let state = if is_log {
             let quota = charge.quota.quota.boosted(stand.outcome.boost);
             match self.log_mut(spot, charge) {
                 Some(log) => return sliding_log::commit(&quota, log, now, charge.cost),
-                None => self.new_log(spot, charge, quotas, now, |log| sliding_log::commit(&quota, log, now, charge.cost)),
+                None => self.new_log(spot, charge, &quota, quotas, now, |log| sliding_log::commit(&quota, log, now, charge.cost)),
             }
         } else {
-            stand.state
+            state
         };
         self.write(spot, charge, state, quotas, now);
+    }
+
+    /// Where a charge goes, and what it leaves, when another charge of the same decision has come to lie where it would have gone. If it
+    /// then inherits more than before it is taken all the same: the decision has been made.
+    fn again(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Spot, u64) {
+        let (spot, stand) = self.look(charge, boost, quotas, now);
+        if stand.outcome.verdict.conforms() {
+            return (spot, stand.state);
+        }
+        let quota = charge.quota.quota.boosted(boost);
+        let (state, phase) = (self.state_at(spot, charge, &quota, quotas, now), charge.key.phase());
+        (spot, quota.force(state, phase, now, charge.cost))
     }
 
     /// Corrects a charge; see [`Store::settle`](crate::store::Store::settle).
@@ -113,7 +133,7 @@ impl Shard {
             Some(place) => Spot::Present(place),
             // It was idle and is gone, so there is nothing to give back; what is still to be taken needs a counter.
             None if more == 0 => return,
-            None => self.vacancy(charge.key, quotas, now),
+            None => self.vacancy(charge, quotas, now),
         };
         // Under the quota that is in force now, which may be another than the charge was made under.
         let in_force = match spot {
@@ -121,42 +141,47 @@ impl Shard {
             _ => None,
         };
         let in_force = in_force.and_then(|id| quotas.get(id).map(|quota| Interned { id, quota })).unwrap_or(*charge.quota);
+        let mark = (in_force.id == taken.quota.id).then_some(taken.mark);
         let charge = Charge { quota: &in_force, ..*charge };
-        let state = if in_force.quota.algorithm() == Algorithm::SlidingLog {
+        let quota = in_force.quota.boosted(taken.boost);
+        let state = if quota.algorithm() == Algorithm::SlidingLog {
             let correct = |log: &mut Log| {
-                sliding_log::refund(log, taken.at, less);
+                sliding_log::refund(&quota, log, mark, now, less);
                 if more > 0 {
-                    sliding_log::commit(&in_force.quota, log, now, more);
+                    sliding_log::commit(&quota, log, now, more);
                 }
             };
             match self.log_mut(spot, &charge) {
                 Some(log) => return correct(log),
-                None => self.new_log(spot, &charge, quotas, now, correct),
+                None => self.new_log(spot, &charge, &quota, quotas, now, correct),
             }
         } else {
-            let (state, phase) = (self.state_at(spot, &charge, quotas, now), charge.key.phase());
-            let quota = in_force.quota.boosted(taken.boost);
-            let state = quota.refund(state, phase, taken.at, now, less);
+            let (state, phase) = (self.state_at(spot, &charge, &quota, quotas, now), charge.key.phase());
+            // In a queue others may have been told to wait behind this place; then it lapses.
+            let less = if quota.max_delay() > 0 && state != taken.mark { 0 } else { less };
+            let state = quota.refund(state, phase, mark, now, less);
             if more > 0 { quota.force(state, phase, now, more) } else { state }
         };
         self.write(spot, &charge, state, quotas, now);
     }
 
-    /// Keeps what a refusal found out: the clock went back.
-    fn heal(&mut self, spot: Spot, charge: &Charge<'_>, state: u64) {
-        let Spot::Present(place) = spot else { return };
-        if let Some(entry) = self.table.entry_mut(place)
-            && entry.key.tag() == charge.quota.id
-            && state != 0
-        {
-            entry.state = state;
+    /// Keeps what a refusal found out: the clock went back, or the counter is under another quota now. Only then does waiting as long as
+    /// was said help.
+    fn keep_refused(&mut self, spot: Spot, charge: &Charge<'_>, state: u64, quotas: &Quotas, now: Nanos) {
+        if matches!(spot, Spot::Present(_)) && state != 0 {
+            self.write(spot, charge, state, quotas, now);
         }
     }
 
+    /// Whether the counter was written under another quota than the charge's.
+    fn is_rewritten(&self, spot: Spot, charge: &Charge<'_>) -> bool {
+        matches!(spot, Spot::Present(place) if self.table.entry(place).is_some_and(|entry| entry.key.tag() != charge.quota.id))
+    }
+
     /// Whether nobody came after the charge that left this state behind.
-    pub(super) fn is_tail(&self, charge: &Charge<'_>, left: u64) -> bool {
+    pub(super) fn is_tail(&self, charge: &Charge<'_>, mark: u64) -> bool {
         let entry = self.table.find(charge.key).and_then(|place| self.table.entry(place));
-        entry.is_some_and(|entry| entry.state == left || !is_time(charge.quota.quota.algorithm()))
+        entry.is_some_and(|entry| entry.state == mark || !is_time(charge.quota.quota.algorithm()))
     }
 
     /// Drops idle counters; gives memory back when little of it is used.
@@ -206,48 +231,61 @@ impl Shard {
         self.stats
     }
 
-    fn spot(&mut self, key: Key, quotas: &Quotas, now: Nanos) -> Spot {
-        match self.table.find(key) {
+    fn spot(&mut self, charge: &Charge<'_>, quotas: &Quotas, now: Nanos) -> Spot {
+        match self.table.find(charge.key) {
             Some(place) => Spot::Present(place),
-            None => self.vacancy(key, quotas, now),
+            None => self.vacancy(charge, quotas, now),
         }
     }
 
     /// Where a key without a counter would get one.
-    fn vacancy(&mut self, key: Key, quotas: &Quotas, now: Nanos) -> Spot {
+    fn vacancy(&mut self, charge: &Charge<'_>, quotas: &Quotas, now: Nanos) -> Spot {
         if self.table.sets() == 0 {
             self.table.resize(1);
         }
         loop {
-            if let Some(place) = self.table.free_place(key) {
+            if let Some(place) = self.table.free_place(charge.key) {
                 return Spot::Vacant(place);
             }
-            let (place, fullness) = self.least_full(key, quotas, now);
+            let (place, fullness) = self.least_full(charge.key, charge.quota.id, quotas, now);
             if fullness.is_none() {
                 return Spot::Vacant(place);
             }
-            let doubled = (self.table.sets() * 2).min(self.max_sets);
-            if doubled <= self.table.sets() || !self.table.resize(doubled) {
+            if !self.grow() {
                 return Spot::Inherits(place);
             }
-            self.version += 1;
         }
     }
 
-    /// Of the counters in a key's sets, the one with the least of its quota in use; `None` if that one is idle.
-    fn least_full(&self, key: Key, quotas: &Quotas, now: Nanos) -> (Place, Option<u64>) {
-        let mut least = (Place::default(), Some(u64::MAX));
+    /// Makes the table larger; whether it did. Doubling nearly always finds a place for everybody; a few times as much does.
+    fn grow(&mut self) -> bool {
+        let mut sets = self.table.sets();
+        while sets < self.max_sets {
+            sets = (sets * 2).min(self.max_sets);
+            if self.table.resize(sets) {
+                self.version += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Of the counters in a newcomer's sets the one with the least of its quota in use, of those under the newcomer's own quota if there
+    /// are any: only they drain at the same speed. `None` if it is idle.
+    fn least_full(&self, key: Key, id: QuotaId, quotas: &Quotas, now: Nanos) -> (Place, Option<u64>) {
+        let mut least = (Place::default(), (true, u64::MAX));
         for (place, entry) in self.table.rivals(key) {
             let quota = quotas.get(entry.key.tag());
             if is_idle(entry, quota.as_ref(), &self.logs, now) {
                 return (place, None);
             }
             let fullness = quota.map_or(0, |quota| fullness(entry, &quota, &self.logs, now));
-            if least.1.is_some_and(|so_far| fullness < so_far) {
-                least = (place, Some(fullness));
+            let rank = (entry.key.tag() != id, fullness);
+            if rank < least.1 {
+                least = (place, rank);
             }
         }
-        least
+        (least.0, Some(least.1.1))
     }
 
     fn write(&mut self, spot: Spot, charge: &Charge<'_>, state: u64, quotas: &Quotas, now: Nanos) {
@@ -286,9 +324,8 @@ impl Shard {
 
     /// The state that a charge is decided against: the counter's own, brought to the charge's quota if it was written under
     /// another, or the one it would inherit.
-    fn state_at(&self, spot: Spot, charge: &Charge<'_>, quotas: &Quotas, now: Nanos) -> u64 {
+    fn state_at(&self, spot: Spot, charge: &Charge<'_>, to: &Quota, quotas: &Quotas, now: Nanos) -> u64 {
         let Some(entry) = self.source(spot) else { return 0 };
-        let to = charge.quota.quota;
         let travels = is_time(to.algorithm()) || to.algorithm() == Algorithm::FirstSeen;
         if entry.key.tag() == charge.quota.id && (travels || matches!(spot, Spot::Present(_))) {
             return entry.state;
@@ -297,7 +334,7 @@ impl Shard {
         to.with_used(used, charge.key.phase(), now)
     }
 
-    fn log_at(&self, spot: Spot, charge: &Charge<'_>, quotas: &Quotas, now: Nanos) -> Cow<'_, Log> {
+    fn log_at(&self, spot: Spot, charge: &Charge<'_>, to: &Quota, quotas: &Quotas, now: Nanos) -> Cow<'_, Log> {
         let Some(entry) = self.source(spot) else { return Cow::Owned(Log::default()) };
         if entry.key.tag() == charge.quota.id
             && let Some(log) = self.logs.get(entry.state)
@@ -305,7 +342,7 @@ impl Shard {
             return Cow::Borrowed(log);
         }
         let used = quotas.get(entry.key.tag()).map_or(0, |from| used(entry, &from, &self.logs, now));
-        Cow::Owned(sliding_log::with_used(&charge.quota.quota, used, now))
+        Cow::Owned(sliding_log::with_used(to, used, now))
     }
 
     /// The log of a counter that has one under this quota already.
@@ -316,8 +353,16 @@ impl Shard {
     }
 
     /// A log of its own for a counter that has none: begun with what [`Shard::log_at`] says, then changed.
-    fn new_log(&mut self, spot: Spot, charge: &Charge<'_>, quotas: &Quotas, now: Nanos, change: impl FnOnce(&mut Log)) -> u64 {
-        let mut log = self.log_at(spot, charge, quotas, now).into_owned();
+    fn new_log(
+        &mut self,
+        spot: Spot,
+        charge: &Charge<'_>,
+        to: &Quota,
+        quotas: &Quotas,
+        now: Nanos,
+        change: impl FnOnce(&mut Log),
+    ) -> u64 {
+        let mut log = self.log_at(spot, charge, to, quotas, now).into_owned();
         change(&mut log);
         self.logs.keep(log)
     }

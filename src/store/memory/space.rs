@@ -17,7 +17,7 @@ pub struct Budget {
 }
 
 /// How full a space is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Occupancy {
     /// Whose.
     pub space: SpaceId,
@@ -35,6 +35,21 @@ pub struct Occupancy {
     pub inherited: [u64; DEBT_SHARES.len() + 1],
     /// The sum of those shares, in 2^-16ths.
     pub inherited_sum: u64,
+}
+
+impl Occupancy {
+    /// Adds up two rooms.
+    pub fn add(&mut self, other: &Self) {
+        self.keys += other.keys;
+        self.max_keys += other.max_keys;
+        self.bytes += other.bytes;
+        self.evicted_idle += other.evicted_idle;
+        self.evicted_live += other.evicted_live;
+        self.inherited_sum += other.inherited_sum;
+        for (sum, count) in self.inherited.iter_mut().zip(other.inherited) {
+            *sum += count;
+        }
+    }
 }
 
 /// See the module.
@@ -86,30 +101,19 @@ impl Space {
     }
 
     pub(super) fn occupancy(&self) -> Occupancy {
-        let mut occupancy = Occupancy {
-            space: self.id,
-            keys: 0,
-            max_keys: 0,
-            bytes: 0,
-            evicted_idle: 0,
-            evicted_live: 0,
-            inherited: [0; DEBT_SHARES.len() + 1],
-            inherited_sum: 0,
-        };
-        for Padded(shard) in &self.shards {
+        let of_shard = |Padded(shard): &Padded| {
             let shard = shard.lock();
             let Stats { evicted_idle, evicted_live, inherited, inherited_sum } = shard.stats();
-            occupancy.keys += shard.keys();
-            occupancy.max_keys += shard.max_keys();
-            occupancy.bytes += shard.bytes();
-            occupancy.evicted_idle += evicted_idle;
-            occupancy.evicted_live += evicted_live;
-            occupancy.inherited_sum += inherited_sum;
-            for (sum, count) in occupancy.inherited.iter_mut().zip(inherited) {
-                *sum += count;
-            }
-        }
-        occupancy
+            let (keys, max_keys, bytes) = (shard.keys(), shard.max_keys(), shard.bytes());
+            Occupancy { space: self.id, keys, max_keys, bytes, evicted_idle, evicted_live, inherited, inherited_sum }
+        };
+        let mut shards = self.shards.iter().map(of_shard);
+        let first = shards.next();
+        let empty = Occupancy { space: self.id, ..Occupancy::default() };
+        shards.fold(first.unwrap_or(empty), |mut sum, shard| {
+            sum.add(&shard);
+            sum
+        })
     }
 }
 

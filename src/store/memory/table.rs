@@ -80,6 +80,12 @@ impl Table {
         }
     }
 
+    /// A free place in the emptier set: crowds least.
+    fn emptier_place(&self, key: Key) -> Option<Place> {
+        let places = homes(key, self.0.len()).map(|set| self.free_in(set));
+        places.into_iter().flatten().max_by_key(|(free, _)| *free).map(|(_, place)| place)
+    }
+
     fn free_in(&self, set: usize) -> Option<(usize, Place)> {
         let Set(entries) = self.0.get(set)?;
         let way = entries.iter().position(|entry| entry.state == 0)?;
@@ -90,7 +96,7 @@ impl Table {
     pub(super) fn resize(&mut self, sets: usize) -> bool {
         let mut resized = Self(vec![Set::default(); sets.max(1)]);
         for entry in self.used_mut() {
-            match resized.free_place(entry.key).and_then(|place| resized.entry_mut(place)) {
+            match resized.emptier_place(entry.key).and_then(|place| resized.entry_mut(place)) {
                 Some(free) => *free = *entry,
                 None => return false,
             }
