@@ -158,7 +158,7 @@ impl Blame {
     pub(super) fn problem(&self, original: Path) -> Problem {
         let message = match self.message.strip_prefix("missing field `") {
             Some(name) => format!("`{}` is required here", name.trim_end_matches('`')),
-            None => cut(self.message.clone()),
+            None => cut(in_words(&self.message)),
         };
         let hint = self.message.strip_prefix("unknown variant `").and_then(|rest| {
             let mut quoted = rest.split('`').step_by(2);
@@ -177,6 +177,18 @@ impl Blame {
             hint: did_you_mean(key, self.known.iter().map(String::as_str)),
         }
     }
+}
+
+/// What was expected in the words of the file rather than in those of the program.
+fn in_words(message: &str) -> String {
+    let Some((before, expected)) = message.split_once(", expected ") else { return message.to_owned() };
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "i64" => "a whole number",
+        "f64" => "a number",
+        other if other.starts_with("struct ") => "a map of keys",
+        other => other,
+    };
+    format!("{before}, expected {expected}")
 }
 
 const MAX_MESSAGE: usize = 600;

@@ -103,7 +103,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("concurrency 0", "concurrency: 0", "concurrency"),
     ("negative concurrency", "concurrency: -1", "concurrency"),
     ("unknown algorithm", "rate: 5/min\n  algorithm: gcra2", "gcra"),
-    ("not yet", "rate: 5/min\n  algorithm: sliding_log", "not available"),
+    ("not yet", "rate: 5/min\n  consistency: strict", "limits[0].consistency: not available in this version"),
     ("unknown key", "rate: 5/min\n  burts: 3", "burts"),
     ("duplicate key", "rate: 5/min\n  rate: 6/min", "rate"),
     ("bad name", "rate: 5/min\n- { name: 'A b', per: ip, rate: 1/s }", "name"),
@@ -115,7 +115,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("bad pattern", "rate: 5/min\n  match: { path: 'no-slash' }", "path"),
     ("bad range", "rate: 5/min\n  match: { ips: 10.0.0.0/99 }", "ips"),
     ("cost that never fits", "rate: 5/min\n  cost: 99", "cost"),
-    ("delay instead of refusal", "rate: 5/min\n  over: { delay: { max: 2s } }", "not available in this version"),
+    ("a cost that a query would say", "rate: 5/min\n  cost: { graphql: { max_depth: 5 } }", "`graphql` is not available in this version"),
 ];
 
 #[test]
