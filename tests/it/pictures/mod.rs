@@ -58,7 +58,7 @@ struct Subject {
 impl Subject {
     fn quota(&self) -> Quota {
         let quota = Quota::new(5, Duration::from_secs(10), None, self.algorithm).unwrap();
-        self.delay.map_or(quota, |max| quota.delaying(max).unwrap())
+        self.delay.map_or(quota, |max| quota.delaying(max, 100).unwrap())
     }
 }
 
