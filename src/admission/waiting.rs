@@ -7,14 +7,14 @@ use crate::clock::Nanos;
 use crate::limit::Charge;
 use crate::store::{Outcomes, Store, Taken};
 
-/// A request's place among those that wait, and what it took for it.
+/// A request's place among those that wait for the limit that makes it wait longest, and what it took for it.
 #[derive(Debug)]
 pub struct Waiting {
     /// How long it waits.
     pub(super) delay: Nanos,
     /// Because of which limit.
     pub(super) limit: u16,
-    places: SmallVec<[Held; 1]>,
+    _place: Held,
     taken: SmallVec<[Taken; 2]>,
 }
 
@@ -30,34 +30,37 @@ impl Waiting {
         outcomes: &Outcomes,
         now: Nanos,
     ) -> Result<Option<Box<Self>>, Denial> {
-        let delays = charges.iter().zip(outcomes).map(|(charge, outcome)| (outcome.delay, charge.limit));
-        let Some((delay, limit)) = delays.max().filter(|(delay, _)| *delay > 0) else { return Ok(None) };
-        let mut waiting = Self { delay, limit, places: SmallVec::new(), taken: SmallVec::new() };
-        waiting.took(charges, outcomes);
-        for (at, (charge, outcome)) in charges.iter().zip(outcomes).enumerate() {
-            if outcome.delay == 0 {
-                continue;
-            }
-            match registry.take(charge.key, charge.queue) {
-                Some(place) => waiting.places.push(place),
-                None => {
-                    waiting.give_up(store, now);
-                    return Err(Denial { limit: charge.limit, charge: Some(at), retry_after: Some(outcome.delay) });
-                }
+        let longest = charges.iter().zip(outcomes).enumerate().max_by_key(|(_, (_, outcome))| outcome.delay);
+        let Some((at, (charge, outcome))) = longest.filter(|(_, (_, outcome))| outcome.delay > 0) else { return Ok(None) };
+        let (delay, limit) = (outcome.delay, charge.limit);
+        let taken = taken(charges, outcomes).collect();
+        match registry.take(charge.key, charge.queue) {
+            Some(place) => Ok(Some(Box::new(Self { delay, limit, _place: place, taken }))),
+            None => {
+                give_up(store, &taken, now);
+                Err(Denial { limit, charge: Some(at), retry_after: Some(delay) })
             }
         }
-        Ok(Some(Box::new(waiting)))
     }
 
     pub(super) fn took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes) {
-        let conforming = charges.iter().zip(outcomes).filter(|(_, outcome)| outcome.verdict.conforms());
-        self.taken.extend(conforming.map(|(charge, outcome)| Taken::of(charge, outcome)));
+        self.taken.extend(taken(charges, outcomes));
     }
 
-    /// Gives back what was taken. A place in a queue that others stand behind lapses instead: their waits were told already.
+    /// Gives back what was taken.
     pub(super) fn give_up(&self, store: &Store, now: Nanos) {
-        for taken in &self.taken {
-            if taken.quota.quota.max_delay() == 0 { store.settle(taken, 0, now) } else { store.give_up(taken, now) }
-        }
+        give_up(store, &self.taken, now);
+    }
+}
+
+fn taken<'c>(charges: &'c [Charge<'_>], outcomes: &'c Outcomes) -> impl Iterator<Item = Taken> + 'c {
+    let conforming = charges.iter().zip(outcomes).filter(|(_, outcome)| outcome.verdict.conforms());
+    conforming.map(|(charge, outcome)| Taken::of(charge, outcome))
+}
+
+/// A place in a queue that others stand behind lapses: their waits were told already.
+fn give_up(store: &Store, taken: &[Taken], now: Nanos) {
+    for taken in taken {
+        if taken.quota.quota.max_delay() == 0 { store.settle(taken, 0, now) } else { store.give_up(taken, now) }
     }
 }

@@ -46,7 +46,8 @@ impl Compiler<'_> {
             let entries = same.map(|window| entries_of(&window.quota.quota, compiled.warmup.as_ref())).max();
             need(self.ground.spaces.intern(&room_name(&limit.name, ordinal)), entries.unwrap_or(1))
         };
-        let known = compiled.warmup.as_ref().map(|warmup| need(warmup.space, 1));
+        let known =
+            compiled.warmup.as_ref().map(|warmup| Need { limit: format!("{}/warmup", limit.name), ..need(warmup.space, 1) });
         (0..windows).map(of_window).chain(known).collect()
     }
 

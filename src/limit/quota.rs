@@ -5,8 +5,6 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-
 use super::{Algorithm, Calendar, fixed_window, sliding_log, sliding_window};
 use crate::clock::{Nanos, SECOND, saturating_nanos};
 
@@ -17,6 +15,8 @@ pub struct Quota {
     period: NonZeroU64,
     burst: NonZeroU64,
     capacity: u64,
+    /// `⌈P/L⌉`: what a cost of 1, which most are, takes.
+    interval: u64,
     /// The part of the capacity that is room for rounding.
     slack: u64,
     max_delay: Nanos,
@@ -85,6 +85,7 @@ impl Quota {
             period,
             burst: burst_cells,
             capacity: 0,
+            interval: 0,
             slack: 0,
             max_delay: 0,
             algorithm,
@@ -138,7 +139,7 @@ impl Quota {
     #[must_use]
     pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
         let scale = |cells: NonZeroU64| NonZeroU64::new(scale(cells.get())).unwrap_or(cells);
-        let scaled = Self { count: scale(self.count), burst: scale(self.burst), ..*self };
+        let scaled = Self { count: scale(self.count), burst: scale(self.burst), interval: 0, ..*self };
         scaled.filled().unwrap_or(*self)
     }
 
@@ -150,13 +151,14 @@ impl Quota {
         let interval = self.period.get() / self.count.get();
         let is_whole = self.period.get().is_multiple_of(self.count.get());
         let slack = if is_whole { 0 } else { (self.burst.get() - 1).min(interval.saturating_sub(1)) };
-        Some(Self { capacity: full.checked_add(slack)?, slack, ..self })
+        let interval = self.period.get().div_ceil(self.count.get());
+        Some(Self { capacity: full.checked_add(slack)?, interval, slack, ..self })
     }
 
     /// Requests of one cell that a queue takes whose last place is this far ahead.
     #[must_use]
     pub(super) fn places_in(&self, room: Nanos) -> u64 {
-        room / self.period.get().div_ceil(self.count.get()) + 1
+        room / self.interval.max(1) + 1
     }
 
     /// Cells per period (`L`).
@@ -228,6 +230,9 @@ impl Quota {
     /// `⌈cells·P/L⌉`: how long that many cells take to drain. Rounded once for the whole cost; `None` past 64 bits.
     #[must_use]
     pub fn time_of(&self, cells: u64) -> Option<Nanos> {
+        if cells == 1 && self.interval > 0 {
+            return Some(self.interval);
+        }
         if let Some(product) = cells.checked_mul(self.period.get()) {
             return Some(product.div_ceil(self.count.get()));
         }
@@ -268,7 +273,7 @@ pub struct Quotas(Arc<Table>);
 struct Table {
     ids: Mutex<HashMap<Quota, QuotaId>>,
     /// Read without a lock.
-    by_id: ArcSwap<Vec<Quota>>,
+    by_id: boxcar::Vec<Quota>,
 }
 
 impl Quotas {
@@ -280,17 +285,15 @@ impl Quotas {
             return Some(Interned { id: *id, quota });
         }
         let id = QuotaId(u32::try_from(ids.len()).ok().filter(|next| *next <= QuotaId::MAX)?);
+        self.0.by_id.push(quota);
         ids.insert(quota, id);
-        let mut by_id = Vec::clone(&self.0.by_id.load());
-        by_id.push(quota);
-        self.0.by_id.store(Arc::new(by_id));
         Some(Interned { id, quota })
     }
 
     /// The numbers behind an id.
     #[must_use]
     pub fn get(&self, id: QuotaId) -> Option<Quota> {
-        self.0.by_id.load().get(usize::try_from(id.0).ok()?).copied()
+        self.0.by_id.get(usize::try_from(id.0).ok()?).copied()
     }
 }
 

@@ -60,7 +60,10 @@ pub async fn handle(
             gateway.count_refusal(&answer);
             let (head, body) = answer.respond(snapshot.rejection.form, &parts.method, parts.version).into_parts();
             let mut headers = head.headers;
-            completion.settle_head(head.status, &headers, &mut standing);
+            // Whoever leaves within his own body leaves what he took.
+            if answer != Answer::Abandoned {
+                completion.settle_head(head.status, &headers, &mut standing);
+            }
             standing.report(&gateway, &snapshot, &mut headers);
             Reply { status: head.status, headers, body: Received::Whole(body) }
         }

@@ -120,9 +120,9 @@ impl Completion {
         Ok(Admitted { permit, waited: self.delayed > 0, reads_response: self.unsettled.reads_body(&self.snapshot) })
     }
 
-    /// Lets a response's head settle what it decides. There is none for a client that left within its own body: what it took stays.
+    /// Lets a response's head settle what it decides.
     pub(super) fn settle_head(&mut self, status: StatusCode, headers: &HeaderMap, standing: &mut Standing<'_>) {
-        if status != CLIENT_CLOSED_REQUEST && self.unsettled.head(&self.gateway, &self.snapshot, status, headers) {
+        if self.unsettled.head(&self.gateway, &self.snapshot, status, headers) {
             standing.look_again(&self.gateway, self.gateway.clock.now());
         }
     }

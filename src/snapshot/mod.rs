@@ -60,7 +60,7 @@ pub type LocalSnapshot = Rc<Arc<Snapshot>>;
 /// A room in the store: that of a window of a limit, or of what warm-up remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// Which limit's.
+    /// Which limit's; `/warmup` is behind its name for what warm-up remembers.
     pub limit: Box<str>,
     /// How much.
     pub budget: Budget,

@@ -20,7 +20,7 @@ pub enum Store {
 }
 
 /// The answers to a slice of charges, in their order.
-pub type Outcomes = SmallVec<[Outcome; 4]>;
+pub type Outcomes = SmallVec<[Outcome; 6]>;
 
 /// The joint decision.
 #[derive(Debug, Clone, PartialEq)]

@@ -49,7 +49,7 @@ families! {
     ACCEPT_ERRORS = Counter "tollgate_accept_errors_total" "Failed attempts to accept a connection, by listener.";
     WORKER_CONNECTIONS = Gauge "tollgate_worker_connections" "Open client connections, by worker.";
     SLOTS_IN_USE = Gauge "tollgate_concurrency_slots" "Requests that hold a slot of a concurrency limit.";
-    WAITING = Gauge "tollgate_waiting_requests" "Places of requests that wait under limits with over: delay.";
+    WAITING = Gauge "tollgate_waiting_requests" "Requests that wait for their place under a limit with over: delay.";
     STORE_KEYS = Gauge "tollgate_store_keys" "Counters in the memory store, by limit.";
     STORE_MAX_KEYS = Gauge "tollgate_store_max_keys" "Counters the memory store keeps at most, by limit.";
     STORE_BYTES = Gauge "tollgate_store_bytes" "Bytes of the memory store's tables, by limit. The logs of sliding_log come on top.";

@@ -12,11 +12,11 @@ mod shard;
 mod space;
 mod table;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::{Charged, Outcomes, Taken};
@@ -31,9 +31,11 @@ pub use space::{Budget, Occupancy};
 /// See the module.
 #[derive(Debug)]
 pub struct MemoryStore {
-    /// By [`SpaceId`]; limits that were removed leave an empty place.
-    spaces: ArcSwap<Vec<Option<Arc<Space>>>>,
+    /// By [`SpaceId`]. One that was ever there stays, and is empty while its limit is gone.
+    spaces: boxcar::Vec<OnceLock<Space>>,
     quotas: Quotas,
+    /// Which spaces are in use.
+    arranged: Mutex<BTreeSet<SpaceId>>,
     /// Where the sweep goes on.
     swept: AtomicUsize,
 }
@@ -51,60 +53,62 @@ impl MemoryStore {
     /// Without any room yet; see [`MemoryStore::arrange`]. `quotas` must be the table that interned every quota that will be charged here.
     #[must_use]
     pub fn new(quotas: Quotas) -> Self {
-        Self { spaces: ArcSwap::default(), quotas, swept: AtomicUsize::new(0) }
+        Self { spaces: boxcar::Vec::new(), quotas, arranged: Mutex::default(), swept: AtomicUsize::new(0) }
     }
 
     /// Gives every limit its room. Counters of spaces that are not named any more are dropped, the others' stay, and a table that is larger
     /// than its new budget becomes smaller as soon as its counters fit. Memory is taken as counters come.
     pub fn arrange(&self, budgets: &[Budget]) {
-        let before = self.spaces.load_full();
-        let mut spaces: Vec<Option<Arc<Space>>> = Vec::new();
+        let mut arranged = self.arranged.lock();
         for budget in budgets {
-            let at = index(budget.space);
-            if spaces.len() <= at {
-                spaces.resize(at + 1, None);
+            while self.spaces.count() <= index(budget.space) {
+                self.spaces.push(OnceLock::new());
             }
-            let kept = before.get(at).cloned().flatten();
-            let space = kept.unwrap_or_else(|| Arc::new(Space::new(budget)));
-            space.set_budget(budget);
-            if let Some(place) = spaces.get_mut(at) {
-                *place = Some(space);
+            if let Some(place) = self.spaces.get(index(budget.space)) {
+                place.get_or_init(|| Space::new(budget)).set_budget(budget);
             }
         }
-        self.spaces.store(Arc::new(spaces));
+        let before = std::mem::replace(&mut *arranged, budgets.iter().map(|budget| budget.space).collect());
+        for gone in before.difference(&arranged) {
+            if let Some(space) = self.space(*gone) {
+                space.clear();
+            }
+        }
     }
 
     /// How full each space is.
     #[must_use]
     pub fn occupancy(&self) -> Vec<Occupancy> {
-        self.spaces.load().iter().flatten().map(|space| space.occupancy()).collect()
+        let arranged = self.arranged.lock();
+        arranged.iter().filter_map(|space| self.space(*space)).map(Space::occupancy).collect()
     }
 
     /// Charges all or none; see the module for how.
     #[must_use]
     pub fn charge(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
-        let spaces = self.spaces.load();
-        if let [only] = charges {
-            let boost = self.boost(&spaces, only, Some(now), now);
-            let Some(mut shard) = lock(&spaces, only) else { return nowhere(charges) };
-            let (spot, stand) = shard.look(only, boost, &self.quotas, now);
-            if stand.outcome.verdict.conforms() {
-                shard.commit(only, spot, &stand, &self.quotas, now);
-            }
-            return Charged { conforms: stand.outcome.verdict.conforms(), outcomes: Outcomes::from_iter([stand.outcome]) };
+        let [only] = charges else { return self.charge_several(charges, now) };
+        let boost = self.boost(only, Visit::Noted, now);
+        let Some(mut shard) = self.lock(only) else { return nowhere(charges) };
+        let (spot, stand) = shard.look(only, boost, &self.quotas, now);
+        let conforms = stand.outcome.verdict.conforms();
+        if conforms {
+            shard.commit(only, spot, &stand, &self.quotas, now);
         }
-        self.charge_several(&spaces, charges, now)
+        Charged { conforms, outcomes: Outcomes::from_iter([stand.outcome]) }
     }
 
-    fn charge_several(&self, spaces: &[Option<Arc<Space>>], charges: &[Charge<'_>], now: Nanos) -> Charged {
-        let boosts: Boosts = charges.iter().map(|charge| self.boost(spaces, charge, Some(now), now)).collect();
-        let Some(mut locked) = Locked::all(spaces, charges) else { return nowhere(charges) };
-        let mut looks: SmallVec<[(Spot, Stand); 4]> = SmallVec::new();
-        for ((charge, boost), at) in charges.iter().zip(boosts).zip(&locked.of) {
+    fn charge_several(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
+        let boosts = self.boosts(charges, now);
+        let Some(mut locked) = Locked::all(self, charges) else { return nowhere(charges) };
+        let mut looks: SmallVec<[(Spot, Stand); INLINE]> = SmallVec::new();
+        let mut conforms = true;
+        for (i, (charge, at)) in charges.iter().zip(&locked.of).enumerate() {
+            let boost = boosts.get(i).copied().unwrap_or(Boost::NONE);
             let Some(shard) = locked.shards.get_mut(usize::from(*at)) else { return nowhere(charges) };
-            looks.push(shard.look(charge, boost, &self.quotas, now));
+            let look = shard.look(charge, boost, &self.quotas, now);
+            conforms &= look.1.outcome.verdict.conforms();
+            looks.push(look);
         }
-        let conforms = looks.iter().all(|(_, stand)| stand.outcome.verdict.conforms());
         if conforms {
             for ((charge, (spot, stand)), at) in charges.iter().zip(&looks).zip(&locked.of) {
                 if let Some(shard) = locked.shards.get_mut(usize::from(*at)) {
@@ -112,16 +116,16 @@ impl MemoryStore {
                 }
             }
         }
+        drop(locked);
         Charged { conforms, outcomes: looks.iter().map(|(_, stand)| stand.outcome).collect() }
     }
 
     /// What [`MemoryStore::charge`] would answer.
     #[must_use]
     pub fn peek(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
-        let spaces = self.spaces.load();
         let look = |charge: &Charge<'_>| {
-            let boost = self.boost(&spaces, charge, None, now);
-            let (_, stand) = lock(&spaces, charge)?.look(charge, boost, &self.quotas, now);
+            let boost = self.boost(charge, Visit::Unnoted, now);
+            let (_, stand) = self.lock(charge)?.look(charge, boost, &self.quotas, now);
             Some(stand.outcome)
         };
         let outcomes: Option<Outcomes> = charges.iter().map(look).collect();
@@ -146,7 +150,7 @@ impl MemoryStore {
     fn correct(&self, taken: &Taken, correction: impl FnOnce(&mut Shard, &Charge<'_>)) {
         let Taken { key, space, cost, .. } = *taken;
         let charge = Charge { key, space, quota: &taken.quota, cost, limit: 0, queue: 0, warmup: None };
-        if let Some(mut shard) = lock(&self.spaces.load(), &charge) {
+        if let Some(mut shard) = self.lock(&charge) {
             correction(&mut shard, &charge);
         }
     }
@@ -154,75 +158,92 @@ impl MemoryStore {
     /// Drops counters that say no more than absent ones would, and gives memory back that is not needed any more. Holds one
     /// shard's lock at a time.
     pub fn sweep(&self, how_far: Sweep, now: Nanos) {
-        let spaces = self.spaces.load();
-        let total: usize = spaces.iter().flatten().map(|space| space.shards()).sum();
-        let (mut skip, mut left) = match how_far {
+        let arranged: Vec<&Space> = self.arranged.lock().iter().filter_map(|space| self.space(*space)).collect();
+        let total: usize = arranged.iter().map(|space| space.shards()).sum();
+        let (skip, shards) = match how_far {
             Sweep::Whole => (0, total),
             Sweep::Slice => {
                 let slice = total.div_ceil(SLICES);
                 (self.swept.fetch_add(slice, Ordering::Relaxed) % total.max(1), slice)
             }
         };
-        for space in spaces.iter().flatten() {
-            for shard in skip.min(space.shards())..space.shards() {
-                if left == 0 {
-                    return;
-                }
-                left -= 1;
-                space.sweep(shard, &self.quotas, now);
-            }
-            skip = skip.saturating_sub(space.shards());
+        let all = arranged.iter().flat_map(|space| (0..space.shards()).map(move |shard| (space, shard)));
+        for (space, shard) in all.skip(skip).take(shards) {
+            space.sweep(shard, &self.quotas, now);
         }
     }
 
-    /// What a limit with `warmup` gives this caller; `visit` notes that he was here. Takes its own lock, before those of the decision.
-    fn boost(&self, spaces: &[Option<Arc<Space>>], charge: &Charge<'_>, visit: Option<Nanos>, now: Nanos) -> Boost {
+    /// What each charge's quota is multiplied with; nothing if none of them has a warm-up.
+    fn boosts(&self, charges: &[Charge<'_>], now: Nanos) -> SmallVec<[Boost; INLINE]> {
+        if charges.iter().all(|charge| charge.warmup.is_none()) {
+            return SmallVec::new();
+        }
+        charges.iter().map(|charge| self.boost(charge, Visit::Noted, now)).collect()
+    }
+
+    /// What a limit with `warmup` gives this caller. Takes its own lock, before those of the decision.
+    fn boost(&self, charge: &Charge<'_>, visit: Visit, now: Nanos) -> Boost {
         let Some((warmup, key)) = charge.warmup else { return Boost::NONE };
         let Warmup { memory, space, .. } = warmup;
         let visits = Charge { key, quota: memory, space: *space, cost: 1, warmup: None, ..*charge };
-        let Some(mut shard) = lock(spaces, &visits) else { return Boost::NONE };
+        let Some(mut shard) = self.lock(&visits) else { return Boost::NONE };
         let (spot, stand) = shard.look(&visits, Boost::NONE, &self.quotas, now);
-        if visit.is_some() {
+        if visit == Visit::Noted {
             shard.commit(&visits, spot, &stand, &self.quotas, now);
         }
         warmup.boost(stand.state, now)
     }
+
+    #[inline]
+    fn space(&self, space: SpaceId) -> Option<&Space> {
+        self.spaces.get(index(space))?.get()
+    }
+
+    #[inline]
+    fn lock(&self, charge: &Charge<'_>) -> Option<MutexGuard<'_, Shard>> {
+        let space = self.space(charge.space)?;
+        space.lock(space.shard_of(charge.key))
+    }
 }
 
-type Boosts = SmallVec<[Boost; 8]>;
+/// Whether a look at somebody is a visit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    Noted,
+    Unnoted,
+}
 
 /// The shards of several charges, all locked. The order is that of the spaces and then of the shards, for everybody, so nobody waits in
 /// a circle.
 struct Locked<'s> {
-    shards: SmallVec<[MutexGuard<'s, Shard>; 8]>,
+    shards: SmallVec<[MutexGuard<'s, Shard>; INLINE]>,
     /// By charge, the place in `shards`.
-    of: SmallVec<[u8; 8]>,
+    of: SmallVec<[u8; INLINE]>,
 }
 
 impl<'s> Locked<'s> {
-    fn all(spaces: &'s [Option<Arc<Space>>], charges: &[Charge<'_>]) -> Option<Self> {
-        let place = |charge: &Charge<'_>| {
-            let space = spaces.get(index(charge.space))?.as_deref()?;
-            Some((charge.space, space.shard_of(charge.key)))
-        };
-        let places: Option<SmallVec<[(SpaceId, usize); 8]>> = charges.iter().map(place).collect();
-        let places = places?;
-        let mut order = places.clone();
-        order.sort_unstable();
-        order.dedup();
-        let of = places.iter().map(|place| {
-            let at = order.iter().position(|other| other == place);
-            at.and_then(|at| u8::try_from(at).ok())
-        });
-        let of = of.collect::<Option<_>>()?;
-        let lock = |(space, shard): &(SpaceId, usize)| spaces.get(index(*space))?.as_deref()?.lock(*shard);
-        Some(Self { shards: order.iter().map(lock).collect::<Option<_>>()?, of })
+    fn all(store: &'s MemoryStore, charges: &[Charge<'_>]) -> Option<Self> {
+        let mut order: SmallVec<[(SpaceId, usize); INLINE]> = SmallVec::new();
+        let mut places: SmallVec<[(SpaceId, usize); INLINE]> = SmallVec::new();
+        for charge in charges {
+            let place = (charge.space, store.space(charge.space)?.shard_of(charge.key));
+            places.push(place);
+            // Few enough for insertion: a request has a handful of charges.
+            let at = order.iter().position(|other| *other >= place).unwrap_or(order.len());
+            if order.get(at) != Some(&place) {
+                order.insert(at, place);
+            }
+        }
+        let mut shards = SmallVec::new();
+        for (space, shard) in &order {
+            shards.push(store.space(*space)?.lock(*shard)?);
+        }
+        let mut of = SmallVec::new();
+        for place in &places {
+            of.push(u8::try_from(order.iter().position(|other| other == place)?).ok()?);
+        }
+        Some(Self { shards, of })
     }
-}
-
-fn lock<'s>(spaces: &'s [Option<Arc<Space>>], charge: &Charge<'_>) -> Option<MutexGuard<'s, Shard>> {
-    let space = spaces.get(index(charge.space))?.as_deref()?;
-    space.lock(space.shard_of(charge.key))
 }
 
 /// The answer for a limit that has no room, which is one of a configuration that is no longer in force: as if nothing had been used.
@@ -239,6 +260,8 @@ fn index(SpaceId(space): SpaceId) -> usize {
     usize::try_from(space).unwrap_or(usize::MAX)
 }
 
+/// Charges of a request for which nothing is taken from the heap.
+const INLINE: usize = 8;
 /// Calls of [`Sweep::Slice`] after which every shard has been swept.
 const SLICES: usize = 100;
 

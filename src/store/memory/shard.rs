@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use super::super::Taken;
 use super::logs::Logs;
-use super::table::{Entry, Place, Table, WAYS};
+use super::table::{Entry, NEARLY_FULL, Place, Table, WAYS};
 use crate::clock::Nanos;
 use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, sliding_log};
 
@@ -18,12 +18,42 @@ use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota,
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     table: Table,
-    max_sets: usize,
+    size: Size,
     keys: usize,
     /// Changes when entries come or move.
     version: u64,
     logs: Logs,
     stats: Stats,
+}
+
+/// How large a table is: it begins with a few sets and may double so many times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    first: usize,
+    doublings: u32,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { first: 1, doublings: 0 }
+    }
+}
+
+impl Size {
+    /// At least this many sets when it has grown, and at most a sixteenth more.
+    pub(super) fn of(sets: usize) -> Self {
+        let doublings = (sets / FIRST_SETS).checked_ilog2().unwrap_or(0);
+        Self { first: sets.div_ceil(1 << doublings).max(1), doublings }
+    }
+
+    fn most(self) -> usize {
+        self.first << self.doublings
+    }
+
+    /// The smallest table that this many keys fill at most a quarter of; none if there is no smaller one than the largest.
+    fn for_keys(self, keys: usize) -> Option<usize> {
+        (0..self.doublings).map(|doublings| self.first << doublings).find(|sets| keys * SPARSE <= sets * WAYS)
+    }
 }
 
 /// What happened to a shard.
@@ -56,6 +86,18 @@ pub(super) struct Stand {
     version: u64,
 }
 
+/// Whose place a newcomer can take.
+enum Rival {
+    Idle(Place),
+    Live(Place),
+}
+
+/// What a charge is decided under: the quota as it is for this caller, and what it was multiplied with.
+struct Under<'q> {
+    quota: &'q Quota,
+    boost: Boost,
+}
+
 impl Shard {
     /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a state from before the clock went back is
     /// brought to now.
@@ -68,18 +110,19 @@ impl Shard {
             boosted = charge.quota.quota.boosted(boost);
             &boosted
         };
+        let under = Under { quota, boost };
         let (outcome, state) = if quota.algorithm() == Algorithm::SlidingLog {
             if let Some(log) = self.log_mut(spot, charge) {
                 sliding_log::heal(quota, log, now);
             }
-            let outcome = sliding_log::decide(quota, &self.log_at(spot, charge, quota, quotas, now), now, charge.cost);
+            let outcome = sliding_log::decide(quota, &self.log_at(spot, charge, &under, quotas, now), now, charge.cost);
             if !outcome.verdict.conforms() && self.is_rewritten(spot, charge) {
-                let state = self.new_log(spot, charge, quota, quotas, now, |_| {});
+                let state = self.new_log(spot, charge, &under, quotas, now, |_| {});
                 self.write(spot, charge, state, quotas, now);
             }
             (Outcome { mark: now, ..outcome }, 0)
         } else {
-            let state = self.state_at(spot, charge, quota, quotas, now);
+            let state = self.state_at(spot, charge, &under, quotas, now);
             let step = quota.decide(state, charge.key.phase(), now, charge.cost);
             if !step.outcome.verdict.conforms() && (step.state != state || self.is_rewritten(spot, charge)) {
                 self.keep_refused(spot, charge, step.state, quotas, now);
@@ -102,10 +145,12 @@ impl Shard {
             self.again(charge, stand.outcome.boost, quotas, now)
         };
         let state = if is_log {
-            let quota = charge.quota.quota.boosted(stand.outcome.boost);
+            let boost = stand.outcome.boost;
+            let quota = charge.quota.quota.boosted(boost);
+            let under = Under { quota: &quota, boost };
             match self.log_mut(spot, charge) {
                 Some(log) => return sliding_log::commit(&quota, log, now, charge.cost),
-                None => self.new_log(spot, charge, &quota, quotas, now, |log| sliding_log::commit(&quota, log, now, charge.cost)),
+                None => self.new_log(spot, charge, &under, quotas, now, |log| sliding_log::commit(&quota, log, now, charge.cost)),
             }
         } else {
             state
@@ -121,7 +166,7 @@ impl Shard {
             return (spot, stand.state);
         }
         let quota = charge.quota.quota.boosted(boost);
-        let (state, phase) = (self.state_at(spot, charge, &quota, quotas, now), charge.key.phase());
+        let (state, phase) = (self.state_at(spot, charge, &Under { quota: &quota, boost }, quotas, now), charge.key.phase());
         (spot, quota.force(state, phase, now, charge.cost))
     }
 
@@ -144,6 +189,7 @@ impl Shard {
         let mark = (in_force.id == taken.quota.id).then_some(taken.mark);
         let charge = Charge { quota: &in_force, ..*charge };
         let quota = in_force.quota.boosted(taken.boost);
+        let under = Under { quota: &quota, boost: taken.boost };
         let state = if quota.algorithm() == Algorithm::SlidingLog {
             let correct = |log: &mut Log| {
                 sliding_log::refund(&quota, log, mark, now, less);
@@ -153,10 +199,10 @@ impl Shard {
             };
             match self.log_mut(spot, &charge) {
                 Some(log) => return correct(log),
-                None => self.new_log(spot, &charge, &quota, quotas, now, correct),
+                None => self.new_log(spot, &charge, &under, quotas, now, correct),
             }
         } else {
-            let (state, phase) = (self.state_at(spot, &charge, &quota, quotas, now), charge.key.phase());
+            let (state, phase) = (self.state_at(spot, &charge, &under, quotas, now), charge.key.phase());
             // In a queue others may have been told to wait behind this place; then it lapses.
             let less = if quota.max_delay() > 0 && state != taken.mark { 0 } else { less };
             let state = quota.refund(state, phase, mark, now, less);
@@ -204,15 +250,19 @@ impl Shard {
         self.keys = keys;
         if self.keys == 0 {
             (self.table, self.logs) = (Table::default(), Logs::default());
-        } else if self.keys * SPARSE < self.table.sets() * WAYS {
-            self.table.resize(self.keys.div_ceil(WAYS / 2));
-        } else if self.table.sets() > self.max_sets {
-            self.table.resize(self.max_sets);
+        } else if let Some(sets) = self.size.for_keys(self.keys).filter(|sets| *sets < self.table.sets()) {
+            self.version += 1;
+            self.table.shrink(sets);
         }
     }
 
-    pub(super) fn set_max_sets(&mut self, max_sets: usize) {
-        self.max_sets = max_sets;
+    pub(super) fn set_size(&mut self, size: Size) {
+        if self.size.first != size.first && self.keys > 0 {
+            // Sizes of another series than the table's: keep to the old one, as near to the new budget as it has a step.
+            self.size.doublings = (0..=31).rev().find(|doublings| self.size.first << doublings <= size.most()).unwrap_or(0);
+        } else {
+            self.size = size;
+        }
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -220,7 +270,7 @@ impl Shard {
     }
 
     pub(super) fn max_keys(&self) -> usize {
-        self.max_sets * WAYS
+        self.size.most() * WAYS
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -241,51 +291,54 @@ impl Shard {
     /// Where a key without a counter would get one.
     fn vacancy(&mut self, charge: &Charge<'_>, quotas: &Quotas, now: Nanos) -> Spot {
         if self.table.sets() == 0 {
-            self.table.resize(1);
+            self.table.begin(self.size.first);
         }
         loop {
             if let Some(place) = self.table.free_place(charge.key) {
                 return Spot::Vacant(place);
             }
-            let (place, fullness) = self.least_full(charge.key, charge.quota.id, quotas, now);
-            if fullness.is_none() {
-                return Spot::Vacant(place);
-            }
-            if !self.grow() {
+            let place = match self.rival(charge.key, charge.quota.id, quotas, now) {
+                Rival::Idle(place) => return Spot::Vacant(place),
+                Rival::Live(place) => place,
+            };
+            if self.table.sets() >= self.size.most() {
                 return Spot::Inherits(place);
             }
+            self.table.double();
+            self.version += 1;
         }
     }
 
-    /// Makes the table larger; whether it did. Doubling nearly always finds a place for everybody; a few times as much does.
-    fn grow(&mut self) -> bool {
-        let mut sets = self.table.sets();
-        while sets < self.max_sets {
-            sets = (sets * 2).min(self.max_sets);
-            if self.table.resize(sets) {
-                self.version += 1;
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Of the counters in a newcomer's sets the one with the least of its quota in use, of those under the newcomer's own quota if there
-    /// are any: only they drain at the same speed. `None` if it is idle.
-    fn least_full(&self, key: Key, id: QuotaId, quotas: &Quotas, now: Nanos) -> (Place, Option<u64>) {
+    /// Of the counters in a newcomer's sets an idle one, or the one with the least of its quota in use: of those under the newcomer's own
+    /// quota if there are any, since only they drain at the same speed.
+    fn rival(&self, key: Key, id: QuotaId, quotas: &Quotas, now: Nanos) -> Rival {
         let mut least = (Place::default(), (true, u64::MAX));
-        for (place, entry) in self.table.rivals(key) {
-            let quota = quotas.get(entry.key.tag());
+        let mut idle = [(0, Place::default()); 2];
+        let mut last = None;
+        for (i, (place, entry)) in self.table.rivals(key).enumerate() {
+            let tag = entry.key.tag();
+            let quota = match last {
+                Some((known, quota)) if known == tag => quota,
+                _ => quotas.get(tag),
+            };
+            last = Some((tag, quota));
             if is_idle(entry, quota.as_ref(), &self.logs, now) {
-                return (place, None);
+                if let Some(of_set) = idle.get_mut(i / WAYS) {
+                    *of_set = (of_set.0 + 1, place);
+                }
+                continue;
             }
             let fullness = quota.map_or(0, |quota| fullness(entry, &quota, &self.logs, now));
-            let rank = (entry.key.tag() != id, fullness);
+            let rank = (tag != id, fullness);
             if rank < least.1 {
                 least = (place, rank);
             }
         }
-        (least.0, Some(least.1.1))
+        match idle {
+            [(0, _), (0, _)] => Rival::Live(least.0),
+            [(first, place), (second, _)] if first > NEARLY_FULL || first >= second => Rival::Idle(place),
+            [_, (_, place)] => Rival::Idle(place),
+        }
     }
 
     fn write(&mut self, spot: Spot, charge: &Charge<'_>, state: u64, quotas: &Quotas, now: Nanos) {
@@ -324,25 +377,25 @@ impl Shard {
 
     /// The state that a charge is decided against: the counter's own, brought to the charge's quota if it was written under
     /// another, or the one it would inherit.
-    fn state_at(&self, spot: Spot, charge: &Charge<'_>, to: &Quota, quotas: &Quotas, now: Nanos) -> u64 {
+    fn state_at(&self, spot: Spot, charge: &Charge<'_>, under: &Under<'_>, quotas: &Quotas, now: Nanos) -> u64 {
         let Some(entry) = self.source(spot) else { return 0 };
-        let travels = is_time(to.algorithm()) || to.algorithm() == Algorithm::FirstSeen;
+        let travels = is_time(under.quota.algorithm()) || under.quota.algorithm() == Algorithm::FirstSeen;
         if entry.key.tag() == charge.quota.id && (travels || matches!(spot, Spot::Present(_))) {
             return entry.state;
         }
-        let used = quotas.get(entry.key.tag()).map_or(0, |from| used(entry, &from, &self.logs, now));
-        to.with_used(used, charge.key.phase(), now)
+        let used = quotas.get(entry.key.tag()).map_or(0, |from| used(entry, &from.boosted(under.boost), &self.logs, now));
+        under.quota.with_used(used, charge.key.phase(), now)
     }
 
-    fn log_at(&self, spot: Spot, charge: &Charge<'_>, to: &Quota, quotas: &Quotas, now: Nanos) -> Cow<'_, Log> {
+    fn log_at(&self, spot: Spot, charge: &Charge<'_>, under: &Under<'_>, quotas: &Quotas, now: Nanos) -> Cow<'_, Log> {
         let Some(entry) = self.source(spot) else { return Cow::Owned(Log::default()) };
         if entry.key.tag() == charge.quota.id
             && let Some(log) = self.logs.get(entry.state)
         {
             return Cow::Borrowed(log);
         }
-        let used = quotas.get(entry.key.tag()).map_or(0, |from| used(entry, &from, &self.logs, now));
-        Cow::Owned(sliding_log::with_used(to, used, now))
+        let used = quotas.get(entry.key.tag()).map_or(0, |from| used(entry, &from.boosted(under.boost), &self.logs, now));
+        Cow::Owned(sliding_log::with_used(under.quota, used, now))
     }
 
     /// The log of a counter that has one under this quota already.
@@ -357,12 +410,12 @@ impl Shard {
         &mut self,
         spot: Spot,
         charge: &Charge<'_>,
-        to: &Quota,
+        under: &Under<'_>,
         quotas: &Quotas,
         now: Nanos,
         change: impl FnOnce(&mut Log),
     ) -> u64 {
-        let mut log = self.log_at(spot, charge, to, quotas, now).into_owned();
+        let mut log = self.log_at(spot, charge, under, quotas, now).into_owned();
         change(&mut log);
         self.logs.keep(log)
     }
@@ -410,7 +463,9 @@ fn is_time(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// A table with less than one in this many places used is made smaller.
-const SPARSE: usize = 8;
+/// A table becomes smaller when the next smaller one would have less than one in this many places used.
+const SPARSE: usize = 4;
+/// A table that may grow begins with at least this many sets.
+const FIRST_SETS: usize = 16;
 /// Upper bounds of how much of a quota an inherited debt was, in 2^-16ths and as metrics print them.
 pub const DEBT_SHARES: [(u64, &str); 5] = [(6554, "0.1"), (16_384, "0.25"), (32_768, "0.5"), (49_152, "0.75"), (65_536, "1")];

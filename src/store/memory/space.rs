@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::shard::{DEBT_SHARES, Shard, Stats};
+use super::shard::{DEBT_SHARES, Shard, Size, Stats};
 use super::table::WAYS;
 use crate::clock::Nanos;
 use crate::limit::{Key, Quotas, SpaceId};
@@ -76,7 +76,15 @@ impl Space {
         // Whole sets; a budget that is no multiple of them is rounded up.
         let sets = budget.max_keys.div_ceil(self.shards.len() * WAYS).max(1);
         for Padded(shard) in &self.shards {
-            shard.lock().set_max_sets(sets);
+            shard.lock().set_size(Size::of(sets));
+        }
+    }
+
+    /// Forgets everything: the limit is gone.
+    pub(super) fn clear(&self) {
+        for Padded(shard) in &self.shards {
+            let mut shard = shard.lock();
+            *shard = Shard::default();
         }
     }
 
@@ -122,7 +130,7 @@ fn power_of_two_below(n: usize) -> usize {
 }
 
 /// A shard of this size is swept or grown in well under a millisecond.
-const KEYS_PER_SHARD: usize = 8192;
+const KEYS_PER_SHARD: usize = 4096;
 /// Enough that few cores rarely meet.
 const MIN_SHARDS: usize = 64;
 /// With fewer sets in a shard, chance would fill some long before the others.

@@ -1,7 +1,8 @@
 //! Where a shard's entries lie: sets of eight, two for every key.
 //!
-//! The table begins with one set and doubles up to its budget. There are no tombstones and there is no spare capacity: an entry costs 24
-//! bytes, used or not, and a free one is simply written over.
+//! A table begins with a few sets and doubles up to its budget. There are no tombstones and there is no spare capacity: an entry costs 24
+//! bytes, used or not, and a free one is simply written over. When the table doubles, every set becomes two, and its entries go to
+//! those: that always works, and takes one pass.
 
 use crate::limit::Key;
 
@@ -24,8 +25,8 @@ pub(super) struct Entry {
 /// A place in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Place {
-    set: usize,
-    way: usize,
+    set: u32,
+    way: u32,
 }
 
 impl Table {
@@ -38,12 +39,14 @@ impl Table {
         self.0.capacity() * size_of::<Set>()
     }
 
+    #[inline]
     pub(super) fn entry(&self, place: Place) -> Option<&Entry> {
-        self.0.get(place.set)?.0.get(place.way)
+        self.0.get(place.set as usize)?.0.get(place.way as usize)
     }
 
+    #[inline]
     pub(super) fn entry_mut(&mut self, place: Place) -> Option<&mut Entry> {
-        self.0.get_mut(place.set)?.0.get_mut(place.way)
+        self.0.get_mut(place.set as usize)?.0.get_mut(place.way as usize)
     }
 
     /// The entries in use.
@@ -51,28 +54,30 @@ impl Table {
         self.0.iter_mut().flat_map(|set| set.0.iter_mut()).filter(|entry| entry.state != 0)
     }
 
+    #[inline]
     pub(super) fn find(&self, key: Key) -> Option<Place> {
-        for set in homes(key, self.0.len()) {
-            let Set(entries) = self.0.get(set)?;
-            let is_it = |entry: &Entry| entry.state != 0 && entry.key.is_same_counter(key);
-            if let Some(way) = entries.iter().position(is_it) {
-                return Some(Place { set, way });
-            }
-        }
-        None
+        let [first, second] = key.0;
+        self.find_in(home(first, self.0.len()), key).or_else(|| self.find_in(home(second, self.0.len()), key))
+    }
+
+    #[inline]
+    fn find_in(&self, set: u32, key: Key) -> Option<Place> {
+        let Set(entries) = self.0.get(set as usize)?;
+        let way = entries.iter().position(|entry| entry.key.is_same_counter(key) && entry.state != 0)?;
+        Some(Place { set, way: way as u32 })
     }
 
     /// The entries a key could take the place of.
     pub(super) fn rivals(&self, key: Key) -> impl Iterator<Item = (Place, &Entry)> {
-        homes(key, self.0.len()).into_iter().flat_map(|set| {
-            let entries = self.0.get(set).map(|Set(entries)| entries.iter().enumerate());
+        self.homes(key).into_iter().flat_map(|set| {
+            let entries = self.0.get(set as usize).map(|Set(entries)| (0..).zip(entries));
             entries.into_iter().flatten().map(move |(way, entry)| (Place { set, way }, entry))
         })
     }
 
     /// A free place: in the first set unless that is nearly full and the second is less so. Most keys are then found with the first look.
     pub(super) fn free_place(&self, key: Key) -> Option<Place> {
-        let [first, second] = homes(key, self.0.len()).map(|set| self.free_in(set));
+        let [first, second] = self.homes(key).map(|set| self.free_in(set));
         match (first, second) {
             (Some((free, place)), other) if free > NEARLY_FULL || other.is_none_or(|(others, _)| others <= free) => Some(place),
             (_, Some((_, place))) | (Some((_, place)), None) => Some(place),
@@ -80,29 +85,48 @@ impl Table {
         }
     }
 
-    /// A free place in the emptier set: crowds least.
-    fn emptier_place(&self, key: Key) -> Option<Place> {
-        let places = homes(key, self.0.len()).map(|set| self.free_in(set));
-        places.into_iter().flatten().max_by_key(|(free, _)| *free).map(|(_, place)| place)
-    }
-
-    fn free_in(&self, set: usize) -> Option<(usize, Place)> {
-        let Set(entries) = self.0.get(set)?;
+    fn free_in(&self, set: u32) -> Option<(usize, Place)> {
+        let Set(entries) = self.0.get(set as usize)?;
         let way = entries.iter().position(|entry| entry.state == 0)?;
-        Some((entries.iter().filter(|entry| entry.state == 0).count(), Place { set, way }))
+        Some((entries.iter().filter(|entry| entry.state == 0).count(), Place { set, way: way as u32 }))
     }
 
-    /// Moves everything into a table of another size; says no, and changes nothing, if some key would find no place.
-    pub(super) fn resize(&mut self, sets: usize) -> bool {
-        let mut resized = Self(vec![Set::default(); sets.max(1)]);
-        for entry in self.used_mut() {
-            match resized.emptier_place(entry.key).and_then(|place| resized.entry_mut(place)) {
-                Some(free) => *free = *entry,
-                None => return false,
+    /// Begins with this many sets.
+    pub(super) fn begin(&mut self, sets: usize) {
+        self.0 = vec![Set::default(); sets];
+    }
+
+    /// Makes two sets of each.
+    pub(super) fn double(&mut self) {
+        let mut doubled = Self(vec![Set::default(); self.0.len() * 2]);
+        for (set, Set(entries)) in (0..).zip(&self.0) {
+            for entry in entries.iter().filter(|entry| entry.state != 0) {
+                let [first, second] = entry.key.0;
+                let own = if home(first, self.0.len()) == set { first } else { second };
+                let free = doubled.free_in(home(own, doubled.0.len()));
+                if let Some(free) = free.and_then(|(_, place)| doubled.entry_mut(place)) {
+                    *free = *entry;
+                }
             }
         }
-        *self = resized;
-        true
+        *self = doubled;
+    }
+
+    /// Moves everything into a smaller table; changes nothing if some key would find no place.
+    pub(super) fn shrink(&mut self, sets: usize) {
+        let mut smaller = Self(vec![Set::default(); sets]);
+        for entry in self.used_mut() {
+            match smaller.free_place(entry.key).and_then(|place| smaller.entry_mut(place)) {
+                Some(free) => *free = *entry,
+                None => return,
+            }
+        }
+        *self = smaller;
+    }
+
+    /// The two sets of a key. By the high bits of both halves: the low ones of the first choose the shard, those of the second hold the tag.
+    fn homes(&self, key: Key) -> [u32; 2] {
+        key.0.map(|half| home(half, self.0.len()))
     }
 }
 
@@ -112,15 +136,14 @@ impl Default for Entry {
     }
 }
 
-/// The two sets of a key. By the high bits of both halves: the low ones of the first choose the shard, those of the second hold the tag.
-fn homes(key: Key, sets: usize) -> [usize; 2] {
-    let scaled = |hash: u64| usize::try_from((u128::from(hash) * sets as u128) >> 64).unwrap_or(0);
-    let [first, second] = key.0;
-    [scaled(first), scaled(second)]
+/// Scales the high 32 bits of a hash to the number of sets: with twice as many, set `i` becomes `2i` and `2i + 1`.
+#[inline]
+fn home(hash: u64, sets: usize) -> u32 {
+    (((hash >> 32) * sets as u64) >> 32) as u32
 }
 
 /// Entries in a set.
 pub(super) const WAYS: usize = 8;
 /// A first set with at most this many free places lets the second have the newcomer, if that is emptier. Simulated: with 3 a fifth of all keys
 /// lie in their second set, and at three quarters full 0.007 % of newcomers find both full; with 0 it is 1 %.
-const NEARLY_FULL: usize = 3;
+pub(super) const NEARLY_FULL: usize = 3;

@@ -103,9 +103,9 @@ const WRONG: &[Row] = &[
     ("rate: 5/min\n  unless: { schedule: [nights, never] }", 9, "limits[0].unless.schedule[1]", "there is no schedule `never`"),
     ("rate: 5/min\n  match: { schedule: [] }", 9, "limits[0].match.schedule", "an empty list matches nothing"),
     ("rate: 5/min\n  max_keys: 0", 9, "limits[0].max_keys", "must be at least 1"),
-    ("rate: 5/min\n  max_keys: 1000001", 9, "limits[0].max_keys", "the store has 1000000"),
-    ("rate: 5/min\n  max_keys: 600000\n- { name: b, per: ip, rate: 1/s, max_keys: 600001 }", 10, "limits[1].max_keys", "together are 1200001 entries; the store has 1000000"),
-    ("rate: 4096/min\n  algorithm: sliding_log\n  max_keys: 1000", 10, "limits[0].max_keys", "the store has 1000000"),
+    ("rate: 5/min\n  max_keys: 1000001", 9, "limits[0].max_keys", "take 1000001 entries of the store's 1000000"),
+    ("rate: 5/min\n  max_keys: 600000\n- { name: b, per: ip, rate: 1/s, max_keys: 600001 }", 10, "limits[1].max_keys", "take 1200001 entries of the store's 1000000"),
+    ("rate: 4096/min\n  algorithm: sliding_log\n  max_keys: 1000", 10, "limits[0].max_keys", "take 1369000 entries of the store's 1000000"),
     ("rate: 5/min\n  on_failure: open", 9, "limits[0].on_failure", "not available in this version"),
 ];
 

@@ -180,16 +180,6 @@ fn a_response_may_cost_more_than_is_left_and_then_the_client_waits() {
     }
 }
 
-#[test]
-fn who_owes_is_refused_even_if_nothing_is_reserved() {
-    let origin = table_origin(vec![("thirty", json("200 OK", r#"{"n":30}"#))]);
-    let limit = "{ name: x, per: ip, rate: 10/day, cost: { response_json: n, reserve: 0, max: 50 } }";
-    let gateway = Gateway::before(&origin, &format!("limits: [{limit}]"));
-    assert_eq!(answered(&gateway, 0, "GET", "thirty").status, 200);
-    until("it is settled", || gateway.metric("tollgate_settled_cells_total", &[]) == 30.0);
-    assert_eq!(answered(&gateway, 0, "GET", "thirty").status, 429, "20 more than there ever were are gone");
-}
-
 /// After 30 of 10 a day, for a request that reserves 3.
 fn expected_wait(algorithm: &str, reset: u64) -> u64 {
     match algorithm {
