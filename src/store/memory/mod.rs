@@ -17,14 +17,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Charged, Outcomes, Taken};
 use crate::clock::Nanos;
 use crate::limit::{Boost, Charge, Interned, Outcome, Quotas, SpaceId, Warmup};
 
 pub use shard::DEBT_SHARES;
-use shard::{Shard, Spot, Stand};
+use shard::{Look, Shard};
 use space::Space;
 pub use space::{Budget, Occupancy};
 
@@ -89,35 +89,37 @@ impl MemoryStore {
         let [only] = charges else { return self.charge_several(charges, now) };
         let boost = self.boost(only, Visit::Noted, now);
         let Some(mut shard) = self.lock(only) else { return nowhere(charges) };
-        let (spot, stand) = shard.look(only, boost, &self.quotas, now);
-        let conforms = stand.outcome.verdict.conforms();
+        let (look, outcome) = shard.look(only, boost, &self.quotas, now);
+        let conforms = outcome.verdict.conforms();
         if conforms {
-            shard.commit(only, spot, &stand, &self.quotas, now);
+            shard.commit(only, &look, &self.quotas, now);
         }
-        Charged { conforms, outcomes: Outcomes::from_iter([stand.outcome]) }
+        drop(shard);
+        Charged { conforms, outcomes: smallvec![outcome] }
     }
 
     fn charge_several(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
         let boosts = self.boosts(charges, now);
         let Some(mut locked) = Locked::all(self, charges) else { return nowhere(charges) };
-        let mut looks: SmallVec<[(Spot, Stand); INLINE]> = SmallVec::new();
-        let mut conforms = true;
+        let mut looks: SmallVec<[Look; INLINE]> = SmallVec::new();
+        let (mut conforms, mut outcomes) = (true, Outcomes::new());
         for (i, (charge, at)) in charges.iter().zip(&locked.of).enumerate() {
             let boost = boosts.get(i).copied().unwrap_or(Boost::NONE);
             let Some(shard) = locked.shards.get_mut(usize::from(*at)) else { return nowhere(charges) };
-            let look = shard.look(charge, boost, &self.quotas, now);
-            conforms &= look.1.outcome.verdict.conforms();
+            let (look, outcome) = shard.look(charge, boost, &self.quotas, now);
+            conforms &= outcome.verdict.conforms();
             looks.push(look);
+            outcomes.push(outcome);
         }
         if conforms {
-            for ((charge, (spot, stand)), at) in charges.iter().zip(&looks).zip(&locked.of) {
+            for ((charge, look), at) in charges.iter().zip(&looks).zip(&locked.of) {
                 if let Some(shard) = locked.shards.get_mut(usize::from(*at)) {
-                    shard.commit(charge, *spot, stand, &self.quotas, now);
+                    shard.commit(charge, look, &self.quotas, now);
                 }
             }
         }
         drop(locked);
-        Charged { conforms, outcomes: looks.iter().map(|(_, stand)| stand.outcome).collect() }
+        Charged { conforms, outcomes }
     }
 
     /// What [`MemoryStore::charge`] would answer.
@@ -125,8 +127,8 @@ impl MemoryStore {
     pub fn peek(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
         let look = |charge: &Charge<'_>| {
             let boost = self.boost(charge, Visit::Unnoted, now);
-            let (_, stand) = self.lock(charge)?.look(charge, boost, &self.quotas, now);
-            Some(stand.outcome)
+            let (_, outcome) = self.lock(charge)?.look(charge, boost, &self.quotas, now);
+            Some(outcome)
         };
         let outcomes: Option<Outcomes> = charges.iter().map(look).collect();
         let Some(outcomes) = outcomes else { return nowhere(charges) };
@@ -187,11 +189,11 @@ impl MemoryStore {
         let Warmup { memory, space, .. } = warmup;
         let visits = Charge { key, quota: memory, space: *space, cost: 1, warmup: None, ..*charge };
         let Some(mut shard) = self.lock(&visits) else { return Boost::NONE };
-        let (spot, stand) = shard.look(&visits, Boost::NONE, &self.quotas, now);
+        let (look, _) = shard.look(&visits, Boost::NONE, &self.quotas, now);
         if visit == Visit::Noted {
-            shard.commit(&visits, spot, &stand, &self.quotas, now);
+            shard.commit(&visits, &look, &self.quotas, now);
         }
-        warmup.boost(stand.state, now)
+        warmup.boost(look.state, now)
     }
 
     #[inline]
@@ -221,28 +223,35 @@ struct Locked<'s> {
     of: SmallVec<[u8; INLINE]>,
 }
 
+/// Where a charge's counter is kept, to be brought into the order of locks.
+struct Whereabouts<'s> {
+    space: &'s Space,
+    place: (SpaceId, usize),
+    charge: u8,
+}
+
 impl<'s> Locked<'s> {
     fn all(store: &'s MemoryStore, charges: &[Charge<'_>]) -> Option<Self> {
-        let mut order: SmallVec<[(SpaceId, usize); INLINE]> = SmallVec::new();
-        let mut places: SmallVec<[(SpaceId, usize); INLINE]> = SmallVec::new();
-        for charge in charges {
-            let place = (charge.space, store.space(charge.space)?.shard_of(charge.key));
-            places.push(place);
+        let mut order: SmallVec<[Whereabouts<'s>; INLINE]> = SmallVec::new();
+        for (charge, i) in charges.iter().zip(0..) {
+            let space = store.space(charge.space)?;
+            let place = (charge.space, space.shard_of(charge.key));
             // Few enough for insertion: a request has a handful of charges.
-            let at = order.iter().position(|other| *other >= place).unwrap_or(order.len());
-            if order.get(at) != Some(&place) {
-                order.insert(at, place);
+            let at = order.iter().rposition(|other| other.place <= place).map_or(0, |before| before + 1);
+            order.insert(at, Whereabouts { space, place, charge: i });
+        }
+        let mut locked = Self { shards: SmallVec::new(), of: smallvec![0; charges.len()] };
+        let mut last = None;
+        for Whereabouts { space, place, charge } in order {
+            if last != Some(place) {
+                locked.shards.push(space.lock(place.1)?);
+                last = Some(place);
+            }
+            if let Some(of) = locked.of.get_mut(usize::from(charge)) {
+                *of = u8::try_from(locked.shards.len() - 1).ok()?;
             }
         }
-        let mut shards = SmallVec::new();
-        for (space, shard) in &order {
-            shards.push(store.space(*space)?.lock(*shard)?);
-        }
-        let mut of = SmallVec::new();
-        for place in &places {
-            of.push(u8::try_from(order.iter().position(|other| other == place)?).ok()?);
-        }
-        Some(Self { shards, of })
+        Some(locked)
     }
 }
 

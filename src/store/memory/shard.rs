@@ -12,7 +12,7 @@ use super::super::Taken;
 use super::logs::Logs;
 use super::table::{Entry, NEARLY_FULL, Place, Table, WAYS};
 use crate::clock::Nanos;
-use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, sliding_log};
+use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, sliding_log};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Shard {
     size: Size,
     keys: usize,
     /// Changes when entries come or move.
-    version: u64,
+    version: u32,
     logs: Logs,
     stats: Stats,
 }
@@ -76,14 +76,15 @@ pub(super) enum Spot {
     Inherits(Place),
 }
 
-/// How a charge stands.
+/// What [`Shard::commit`] has to know of a look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stand {
-    pub(super) outcome: Outcome,
-    /// The state after it, if it conforms. For a log: nothing.
+pub(super) struct Look {
+    spot: Spot,
+    /// The state after the charge, if it conforms. For a log: nothing.
     pub(super) state: u64,
     /// The table's version when it was looked at.
-    version: u64,
+    version: u32,
+    boost: Boost,
 }
 
 /// Whose place a newcomer can take.
@@ -99,17 +100,30 @@ struct Under<'q> {
 }
 
 impl Shard {
-    /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a state from before the clock went back is
-    /// brought to now.
-    pub(super) fn look(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Spot, Stand) {
+    /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a refusal keeps what it found out.
+    #[inline]
+    pub(super) fn look(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Look, Outcome) {
+        // The way of nearly all: the counter is there, under this quota, and its state is a number.
+        let (interned, found) = (charge.quota, self.table.find(charge.key));
+        if boost == Boost::NONE
+            && interned.quota.algorithm() != Algorithm::SlidingLog
+            && let Some(place) = found
+            && let Some(entry) = self.table.entry(place)
+            && entry.key.tag() == interned.id
+        {
+            let Step { state, outcome } = interned.quota.decide(entry.state, charge.key.phase(), now, charge.cost);
+            if outcome.verdict.conforms() || state == entry.state {
+                let look = Look { spot: Spot::Present(place), state, version: self.version, boost };
+                return (look, Outcome { mark: state, ..outcome });
+            }
+        }
+        self.look_closely(charge, boost, quotas, now)
+    }
+
+    /// Every other way.
+    fn look_closely(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Look, Outcome) {
         let spot = self.spot(charge, quotas, now);
-        let boosted;
-        let quota = if boost == Boost::NONE {
-            &charge.quota.quota
-        } else {
-            boosted = charge.quota.quota.boosted(boost);
-            &boosted
-        };
+        let quota = &charge.quota.quota.boosted(boost);
         let under = Under { quota, boost };
         let (outcome, state) = if quota.algorithm() == Algorithm::SlidingLog {
             if let Some(log) = self.log_mut(spot, charge) {
@@ -129,23 +143,33 @@ impl Shard {
             }
             (Outcome { mark: step.state, ..step.outcome }, step.state)
         };
-        (spot, Stand { outcome: Outcome { boost, ..outcome }, state, version: self.version })
+        (Look { spot, state, version: self.version, boost }, Outcome { boost, ..outcome })
     }
 
     /// Takes a charge that conforms. Between [`Shard::look`] and this only other commits of the same decision may have happened.
-    pub(super) fn commit(&mut self, charge: &Charge<'_>, spot: Spot, stand: &Stand, quotas: &Quotas, now: Nanos) {
-        let is_log = charge.quota.quota.algorithm() == Algorithm::SlidingLog;
-        if charge.cost == 0 || (stand.state == 0 && !is_log) {
+    #[inline]
+    pub(super) fn commit(&mut self, charge: &Charge<'_>, look: &Look, quotas: &Quotas, now: Nanos) {
+        if charge.cost == 0 {
             // Nothing to remember, so nothing to insert: asking does not cost memory.
             return;
         }
-        let (spot, state) = if stand.version == self.version {
-            (spot, stand.state)
-        } else {
-            self.again(charge, stand.outcome.boost, quotas, now)
-        };
-        let state = if is_log {
-            let boost = stand.outcome.boost;
+        if let Spot::Present(place) = look.spot
+            && look.version == self.version
+            && look.state != 0
+            && let Some(entry) = self.table.entry_mut(place)
+            && entry.key.tag() == charge.quota.id
+        {
+            entry.state = look.state;
+            return;
+        }
+        self.commit_closely(charge, look, quotas, now);
+    }
+
+    fn commit_closely(&mut self, charge: &Charge<'_>, look: &Look, quotas: &Quotas, now: Nanos) {
+        let boost = look.boost;
+        let (spot, state) =
+            if look.version == self.version { (look.spot, look.state) } else { self.again(charge, boost, quotas, now) };
+        let state = if charge.quota.quota.algorithm() == Algorithm::SlidingLog {
             let quota = charge.quota.quota.boosted(boost);
             let under = Under { quota: &quota, boost };
             match self.log_mut(spot, charge) {
@@ -155,19 +179,21 @@ impl Shard {
         } else {
             state
         };
-        self.write(spot, charge, state, quotas, now);
+        if state != 0 {
+            self.write(spot, charge, state, quotas, now);
+        }
     }
 
     /// Where a charge goes, and what it leaves, when another charge of the same decision has come to lie where it would have gone. If it
     /// then inherits more than before it is taken all the same: the decision has been made.
     fn again(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Spot, u64) {
-        let (spot, stand) = self.look(charge, boost, quotas, now);
-        if stand.outcome.verdict.conforms() {
-            return (spot, stand.state);
+        let (Look { spot, state, .. }, outcome) = self.look_closely(charge, boost, quotas, now);
+        if outcome.verdict.conforms() {
+            return (spot, state);
         }
         let quota = charge.quota.quota.boosted(boost);
-        let (state, phase) = (self.state_at(spot, charge, &Under { quota: &quota, boost }, quotas, now), charge.key.phase());
-        (spot, quota.force(state, phase, now, charge.cost))
+        let state = self.state_at(spot, charge, &Under { quota: &quota, boost }, quotas, now);
+        (spot, quota.force(state, charge.key.phase(), now, charge.cost))
     }
 
     /// Corrects a charge; see [`Store::settle`](crate::store::Store::settle).

@@ -22,11 +22,22 @@ pub(super) struct Entry {
     pub(super) state: u64,
 }
 
-/// A place in the table.
+/// A place in the table: the set and the way in it. One number, so that it travels in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
-    set: u32,
-    way: u32,
+pub(super) struct Place(u32);
+
+impl Place {
+    fn at(set: u32, way: usize) -> Self {
+        Self(set * WAYS as u32 + way as u32)
+    }
+
+    fn set(self) -> usize {
+        self.0 as usize / WAYS
+    }
+
+    fn way(self) -> usize {
+        self.0 as usize % WAYS
+    }
 }
 
 impl Table {
@@ -41,12 +52,12 @@ impl Table {
 
     #[inline]
     pub(super) fn entry(&self, place: Place) -> Option<&Entry> {
-        self.0.get(place.set as usize)?.0.get(place.way as usize)
+        self.0.get(place.set())?.0.get(place.way())
     }
 
     #[inline]
     pub(super) fn entry_mut(&mut self, place: Place) -> Option<&mut Entry> {
-        self.0.get_mut(place.set as usize)?.0.get_mut(place.way as usize)
+        self.0.get_mut(place.set())?.0.get_mut(place.way())
     }
 
     /// The entries in use.
@@ -64,14 +75,14 @@ impl Table {
     fn find_in(&self, set: u32, key: Key) -> Option<Place> {
         let Set(entries) = self.0.get(set as usize)?;
         let way = entries.iter().position(|entry| entry.key.is_same_counter(key) && entry.state != 0)?;
-        Some(Place { set, way: way as u32 })
+        Some(Place::at(set, way))
     }
 
     /// The entries a key could take the place of.
     pub(super) fn rivals(&self, key: Key) -> impl Iterator<Item = (Place, &Entry)> {
         self.homes(key).into_iter().flat_map(|set| {
             let entries = self.0.get(set as usize).map(|Set(entries)| (0..).zip(entries));
-            entries.into_iter().flatten().map(move |(way, entry)| (Place { set, way }, entry))
+            entries.into_iter().flatten().map(move |(way, entry)| (Place::at(set, way), entry))
         })
     }
 
@@ -88,7 +99,7 @@ impl Table {
     fn free_in(&self, set: u32) -> Option<(usize, Place)> {
         let Set(entries) = self.0.get(set as usize)?;
         let way = entries.iter().position(|entry| entry.state == 0)?;
-        Some((entries.iter().filter(|entry| entry.state == 0).count(), Place { set, way: way as u32 }))
+        Some((entries.iter().filter(|entry| entry.state == 0).count(), Place::at(set, way)))
     }
 
     /// Begins with this many sets.
