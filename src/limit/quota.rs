@@ -147,10 +147,12 @@ impl Quota {
     /// one. The room is less than a cell, so where an interval has fewer nanoseconds than a burst has cells, single cells at the very
     /// same instant may be short of the burst by their rounding.
     fn filled(self) -> Option<Self> {
-        let full = self.time_of(self.burst.get())?;
+        let is_queue = self.algorithm == Algorithm::LeakyBucket && self.max_delay > 0;
+        let at_once = if is_queue { self.count } else { self.burst };
+        let full = self.time_of(at_once.get())?;
         let interval = self.period.get() / self.count.get();
         let is_whole = self.period.get().is_multiple_of(self.count.get());
-        let slack = if is_whole { 0 } else { (self.burst.get() - 1).min(interval.saturating_sub(1)) };
+        let slack = if is_whole { 0 } else { (at_once.get() - 1).min(interval.saturating_sub(1)) };
         let interval = self.period.get().div_ceil(self.count.get());
         Some(Self { capacity: full.checked_add(slack)?, interval, slack, ..self })
     }

@@ -20,8 +20,11 @@ pub struct Log(VecDeque<Nanos>);
 pub fn decide(quota: &Quota, log: &Log, now: Nanos, cost: u64) -> Outcome {
     let Live { expired, used } = log.live(quota, now);
     let limit = quota.count();
-    let until_out =
-        |at: usize| log.0.get(at).map_or(0, |then| (*then).min(now).saturating_add(quota.period()).saturating_sub(now));
+    let until_out = |at: usize| {
+        log.0.get(at).map_or(0, |then| {
+            (if is_beyond(quota, *then, now) { now } else { *then }).saturating_add(quota.period()).saturating_sub(now)
+        })
+    };
     let outcome = |verdict, used: u64, reset_after| Outcome {
         verdict,
         limit,
