@@ -1,7 +1,7 @@
 //! The leaky bucket, in its two readings.
 //!
 //! **As a meter** (`over: reject`) what is in the bucket leaks at `L/P`, and a request passes if it still fits into `B`:
-//! [`gcra`](super::gcra) seen from the other side, same arithmetic, same worst case of `B + L`.
+//! [`gcra`] seen from the other side, same arithmetic, same worst case of `B + L`.
 //!
 //! **As a queue** (`over: delay`) it shapes: requests leave one by one, at least `T` apart, each waits for its place, and
 //! whoever would wait longer than allowed is refused. The state is the time at which the next place is free. There is no burst: from idle
