@@ -328,11 +328,19 @@ impl Shard {
                 Rival::Live(place) => place,
             };
             if self.table.sets() >= self.size.most() {
-                return Spot::Inherits(place);
+                return self.room_for(charge.key).unwrap_or(Spot::Inherits(place));
             }
             self.table.double();
             self.version += 1;
         }
+    }
+
+    /// A place for a key whose sets are full of counters in use, while there is room elsewhere: somebody moves to his other set.
+    fn room_for(&mut self, key: Key) -> Option<Spot> {
+        let has_room = self.keys * 20 < self.table.sets() * WAYS * 19;
+        let place = if has_room { self.table.make_room(key)? } else { return None };
+        self.version += 1;
+        Some(Spot::Vacant(place))
     }
 
     /// Of the counters in a newcomer's sets an idle one, or the one with the least of its quota in use: of those under the newcomer's own

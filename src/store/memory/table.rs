@@ -102,6 +102,18 @@ impl Table {
         Some((entries.iter().filter(|entry| entry.state == 0).count(), Place::at(set, way)))
     }
 
+    /// Makes a place free for a key whose sets are full, by moving somebody in them to his other set; where, if that is possible.
+    pub(super) fn make_room(&mut self, key: Key) -> Option<Place> {
+        let moves = self.rivals(key).find_map(|(place, entry)| {
+            let other = self.homes(entry.key).into_iter().find(|set| *set as usize != place.set())?;
+            Some((place, self.free_in(other)?.1))
+        });
+        let (from, to) = moves?;
+        let entry = std::mem::take(self.entry_mut(from)?);
+        *self.entry_mut(to)? = entry;
+        Some(from)
+    }
+
     /// Begins with this many sets.
     pub(super) fn begin(&mut self, sets: usize) {
         self.0 = vec![Set::default(); sets];
