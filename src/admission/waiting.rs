@@ -22,7 +22,8 @@ impl Waiting {
     /// A place behind those that wait already; nothing if there is nothing to wait for.
     ///
     /// # Errors
-    /// When too many wait: then everything is given back. By the time that this request would have waited, those are gone.
+    /// When too many wait: then everything is given back, but for a place behind which somebody has come to stand meanwhile. By the time that
+    /// this request would have waited, those are gone.
     pub(super) fn behind(
         store: &Store,
         registry: &Slots,
@@ -58,9 +59,6 @@ fn taken<'c>(charges: &'c [Charge<'_>], outcomes: &'c Outcomes) -> impl Iterator
     conforming.map(|(charge, outcome)| Taken::of(charge, outcome))
 }
 
-/// A place in a queue that others stand behind lapses: their waits were told already.
 fn give_up(store: &Store, taken: &[Taken], now: Nanos) {
-    for taken in taken {
-        if taken.quota.quota.max_delay() == 0 { store.settle(taken, 0, now) } else { store.give_up(taken, now) }
-    }
+    taken.iter().for_each(|taken| store.settle(taken, 0, now));
 }

@@ -259,7 +259,9 @@ impl App {
                 info!(listener = &*listener.name, address = ?self.server.bound(listener), "listening");
             }
         }
+        let budgets = budgets(&snapshot);
         self.current.replace(snapshot);
+        store.retire(&budgets);
         Ok(())
     }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Compiler;
+use super::limits::is_own;
 use crate::body::usage::FieldPath;
 use crate::clock::saturating_nanos;
 use crate::config::diagnostic::Path;
 use crate::config::{self, HeaderCost, ResponseHeaderCost, ResponseJsonCost};
 use crate::limit::{Algorithm, Boost, CalendarUnit, Quota, QuotaError, Warmup};
-use crate::policy::{Cost, ResponseCost, Settlement, StatusSet};
+use crate::policy::{Cost, KeyPart, ResponseCost, Settlement, StatusSet};
 use crate::units::Rate;
 
 /// What all windows of a limit have in common.
@@ -41,7 +42,7 @@ impl Context<'_> {
 }
 
 impl Compiler<'_> {
-    pub(super) fn context<'l>(&mut self, limit: &'l config::Limit, own: bool, path: &Path) -> Context<'l> {
+    pub(super) fn context<'l>(&mut self, limit: &'l config::Limit, per: &[KeyPart], path: &Path) -> Context<'l> {
         let max_delay = match limit.over {
             config::Over::Reject => Duration::ZERO,
             config::Over::Delay(config::Delay { max, queue }) => {
@@ -65,7 +66,7 @@ impl Compiler<'_> {
             limit,
             algorithm: algorithm(limit.algorithm.unwrap_or_default()),
             least_cost: least_cost(limit.cost.as_ref()),
-            own,
+            own: is_own(per),
             max_delay,
             queue: queue(limit),
             owes: matches!(limit.cost, Some(config::Cost::ResponseHeader(_) | config::Cost::ResponseJson(_))),

@@ -155,7 +155,7 @@ impl Compiler<'_> {
     }
 
     fn rate(&mut self, limit: &config::Limit, rate: &RateSpec, per: &[KeyPart], path: &Path, names: &Names<'_>) -> Amount {
-        let context = self.context(limit, breadth(per) <= OWN_BREADTH, path);
+        let context = self.context(limit, per, path);
         let by_tier = self.rate_spec(rate, &context, &path.key("rate"), names);
         let mut by_client = HashMap::new();
         for (i, client) in self.config.clients.iter().enumerate() {
@@ -358,6 +358,11 @@ fn differing_tiers(amount: &Amount) -> Vec<bool> {
 /// Whether some client has a rate of its own.
 fn is_overridden(amount: &Amount) -> bool {
     matches!(amount, Amount::Rate { by_client, .. } if !by_client.is_empty())
+}
+
+/// Whether a counter is the caller's own rather than shared by many.
+pub(super) fn is_own(per: &[KeyPart]) -> bool {
+    breadth(per) <= OWN_BREADTH
 }
 
 /// The narrowest part decides how many callers share a counter.

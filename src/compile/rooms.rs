@@ -59,12 +59,14 @@ impl Compiler<'_> {
         let shares = number(needs.iter().filter(sharing).count());
         let share = total.saturating_sub(written) / shares.max(1);
         let largest = needs.iter().filter(|need| need.max_keys.is_some()).max_by_key(|need| entries(need));
-        if let Some(Need { path, .. }) = largest.filter(|_| written > total || (shares > 0 && share < LEAST_SHARE)) {
+        if let Some(Need { path, .. }) = largest.filter(|_| written > total) {
             let what = format!("all `max_keys` of limits together take {written} entries of the store's {total}");
-            self.problem(
-                &path.clone(),
-                format!("{what}, which leaves the other limits too little; raise `store.memory.max_keys`"),
-            );
+            self.problem(&path.clone(), format!("{what}; raise `store.memory.max_keys`"));
+        } else if let Some(need) = needs.iter().filter(sharing).find(|need| share / need.entries < LEAST_KEYS) {
+            let (limit, keys) = (&need.limit, share / need.entries);
+            let what =
+                format!("limit `{limit}` would have room for {keys} keys; raise this, or give other limits a smaller `max_keys`");
+            self.problem(&Path::root("store").key("memory").key("max_keys"), what);
         }
         let room = |need: Need| {
             let counters = if need.single { 1 } else { need.max_keys.unwrap_or(share / need.entries).max(1) };
@@ -85,8 +87,8 @@ fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Fewer would be a flood's at once.
-const LEAST_SHARE: u64 = 64;
+/// With fewer, strangers would have each other's usage at once.
+const LEAST_KEYS: u64 = 8;
 const ENTRY_BYTES: u64 = 24;
 /// What a log takes beside its cells.
 const LOG_BYTES: u64 = 56;

@@ -29,7 +29,7 @@ pub enum Cost {
 }
 
 /// `{header: N, default: 1, max: 100}`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderCost {
     /// The request header.
@@ -42,7 +42,7 @@ pub struct HeaderCost {
 }
 
 /// `{response_header: N, reserve: 1, max: 100}`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseHeaderCost {
     /// The response header. It stays in the response.
@@ -55,7 +55,7 @@ pub struct ResponseHeaderCost {
 }
 
 /// `{response_json: usage.total_tokens, reserve: 500, max: 100000}`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseJsonCost {
     /// The path of a number in the response's JSON, or in the last event of an event stream.
@@ -156,13 +156,13 @@ impl Written {
         }
         match (header, response_header, response_json, default, reserve) {
             (Some(header), None, None, default, None) => {
-                Ok(Cost::Header(HeaderCost { header, default: default.unwrap_or(1), max }))
+                Ok(Cost::Header(HeaderCost { header, default: default.unwrap_or_else(one), max }))
             }
             (None, Some(response_header), None, None, reserve) => {
-                Ok(Cost::ResponseHeader(ResponseHeaderCost { response_header, reserve: reserve.unwrap_or(1), max }))
+                Ok(Cost::ResponseHeader(ResponseHeaderCost { response_header, reserve: reserve.unwrap_or_else(one), max }))
             }
             (None, None, Some(response_json), None, reserve) => {
-                Ok(Cost::ResponseJson(ResponseJsonCost { response_json, reserve: reserve.unwrap_or(1), max }))
+                Ok(Cost::ResponseJson(ResponseJsonCost { response_json, reserve: reserve.unwrap_or_else(one), max }))
             }
             (None, None, None, ..) => Err(E::custom("a cost has one of header, response_header and response_json")),
             (Some(_), None, None, _, Some(_)) => {

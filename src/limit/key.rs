@@ -25,7 +25,7 @@ impl Key {
     #[must_use]
     pub fn window(self, ordinal: u8) -> Self {
         let [a, b] = self.0;
-        // The low bits choose the store's shard: a limit's windows for one caller are behind one lock.
+        // The low bits, by which a store chooses a shard, stay: they are as good for every window.
         Self([a ^ (u64::from(ordinal).wrapping_mul(0x9e37_79b9_7f4a_7c15) & !0xffff), b])
     }
 

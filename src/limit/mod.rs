@@ -1,4 +1,5 @@
-//! What a limit is, and its arithmetic: pure functions of (state, now, cost). No clock, no locks, no IO.
+//! What a limit is, and its arithmetic: pure functions of (state, now, cost), without locks or IO. The one exception is [`calendar`], which
+//! has to know a time zone's rules and how far the wall clock is from ours.
 //!
 //! One file per algorithm, dispatched in [`Quota`]'s methods below. Every state but the log's fits one `u64` in which 0 means "never
 //! seen", so an absent key needs no entry. All arithmetic is on integers; a product that could overflow goes through
@@ -215,9 +216,11 @@ impl Quota {
 }
 
 /// `part / whole` in 2^-16ths, saturating.
-fn share(part: u64, whole: u64) -> u64 {
-    match part.checked_shl(16).filter(|_| part < 1 << 47) {
-        Some(scaled) => scaled / whole.max(1),
-        None => u64::try_from((u128::from(part) << 16) / u128::from(whole.max(1))).unwrap_or(u64::MAX),
+pub(crate) fn share(part: u64, whole: u64) -> u64 {
+    let whole = whole.max(1);
+    if part < 1 << 47 {
+        (part << 16) / whole
+    } else {
+        u64::try_from((u128::from(part) << 16) / u128::from(whole)).unwrap_or(u64::MAX)
     }
 }

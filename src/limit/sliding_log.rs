@@ -84,7 +84,8 @@ pub fn heal(quota: &Quota, log: &mut Log, now: Nanos) -> bool {
     healed
 }
 
-/// Takes back cells that were written at `mark`. If there are none left of that time the log has been rewritten since, and the newest go.
+/// Takes back cells that were written at `mark`. If there are none left of that time the log has been rewritten since (or a
+/// debt has pushed them out), and the newest go.
 pub fn refund(quota: &Quota, log: &mut Log, mark: Option<u64>, now: Nanos, cost: u64) {
     let cells = usize::try_from(cost).unwrap_or(usize::MAX);
     if let Some(at) = mark {

@@ -3,10 +3,12 @@
 //! Every such charge is settled exactly once: when the response's head decides it, else when the body has ended, else when the
 //! request has, however it does. Where nothing was said, what was taken stays.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, StatusCode};
 
 use super::gateway::Gateway;
-use crate::body::usage::UsageReader;
+use crate::body::usage::{FieldPath, UsageReader};
 use crate::clock::Nanos;
 use crate::limit::Charge;
 use crate::policy::{ResponseCost, Settlement, number};
@@ -15,22 +17,26 @@ use crate::store::{Outcomes, Taken};
 
 /// The charges of a request that are not settled yet.
 #[derive(Debug, Default)]
-pub(super) struct Unsettled(Vec<Open>);
+pub(super) struct Unsettled {
+    open: Vec<Open>,
+    /// Who looks for costs in the body as it passes: one for each path, whatever the number of windows.
+    readers: Vec<Reader>,
+}
 
 #[derive(Debug)]
 struct Open {
     taken: Taken,
     limit: u16,
-    reader: Option<Box<Reader>>,
+    /// The place of its reader, and the most that counts.
+    reads: Option<(usize, Option<u64>)>,
     /// Whether metrics count it: one window of a limit speaks for all.
     counted: bool,
 }
 
-/// Looks for the cost in the body as it passes.
 #[derive(Debug)]
 struct Reader {
+    path: Arc<FieldPath>,
     usage: UsageReader,
-    max: Option<u64>,
 }
 
 impl Unsettled {
@@ -40,11 +46,11 @@ impl Unsettled {
             if !outcome.verdict.conforms() || settlement(snapshot, charge.limit).is_none() {
                 continue;
             }
-            let counted = self.0.last().is_none_or(|last| last.limit != charge.limit);
+            let counted = self.open.last().is_none_or(|last| last.limit != charge.limit);
             if let Some(metrics) = snapshot.limit_metrics.get(usize::from(charge.limit)).filter(|_| counted) {
                 metrics.reserved.add(gateway.lane, charge.cost);
             }
-            self.0.push(Open { taken: Taken::of(charge, outcome), limit: charge.limit, reader: None, counted });
+            self.open.push(Open { taken: Taken::of(charge, outcome), limit: charge.limit, reads: None, counted });
         }
     }
 
@@ -54,59 +60,70 @@ impl Unsettled {
             let cost = settlement(snapshot, open.limit).and_then(|settlement| settlement.cost.as_ref());
             matches!(cost, Some(ResponseCost::Json { .. }))
         };
-        self.0.iter().any(reads)
+        self.open.iter().any(reads)
     }
 
     /// Settles what the head decides; whether there was anything.
     pub(super) fn head(&mut self, gateway: &Gateway, snapshot: &Snapshot, status: StatusCode, headers: &HeaderMap) -> bool {
-        if self.0.is_empty() {
+        if self.open.is_empty() {
             return false;
         }
         let now = gateway.clock.now();
-        let before = self.0.len();
-        self.0.retain_mut(|open| match open.verdict(snapshot, status, headers) {
+        let before = self.open.len();
+        let Self { open, readers } = self;
+        open.retain_mut(|open| match open.verdict(snapshot, status, headers) {
             Said::Cost(cost) => {
                 open.settle(gateway, snapshot, cost, now);
                 false
             }
-            Said::InBody(reader) => {
-                open.reader = Some(reader);
-                true
+            Said::InBody { path, max } => {
+                let known = readers.iter().position(|reader| reader.path == *path);
+                let place = known.or_else(|| {
+                    let usage = UsageReader::for_response(headers, path)?;
+                    readers.push(Reader { path: Arc::clone(path), usage });
+                    Some(readers.len() - 1)
+                });
+                open.reads = place.map(|place| (place, max));
+                if place.is_none() {
+                    open.settle(gateway, snapshot, open.taken.cost, now);
+                }
+                place.is_some()
             }
         });
-        self.0.len() < before
+        self.open.len() < before
     }
 
     /// A piece of the body.
     pub(super) fn passed(&mut self, data: &[u8]) {
-        for reader in self.0.iter_mut().filter_map(|open| open.reader.as_mut()) {
+        for reader in &mut self.readers {
             reader.usage.feed(data);
         }
     }
 
     /// Settles the rest: by what the body said, or by what was taken.
     pub(super) fn end(&mut self, gateway: &Gateway, snapshot: &Snapshot, now: Nanos) {
-        for mut open in self.0.drain(..) {
-            let said = open.reader.as_mut().and_then(|reader| Some((reader.usage.finish()?, reader.max)));
-            let cost = said.map_or(open.taken.cost, |(cost, max)| cost.min(open.most(max)));
+        let said: Vec<Option<u64>> = self.readers.iter_mut().map(|reader| reader.usage.finish()).collect();
+        for open in self.open.drain(..) {
+            let heard = open.reads.and_then(|(place, max)| Some((said.get(place).copied().flatten()?, max)));
+            let cost = heard.map_or(open.taken.cost, |(cost, max)| cost.min(open.most(max)));
             open.settle(gateway, snapshot, cost, now);
         }
     }
 
     /// Nothing was taken after all.
     pub(super) fn forget(&mut self) {
-        self.0.clear();
+        self.open.clear();
     }
 }
 
 /// What a head says of a charge.
-enum Said {
+enum Said<'s> {
     Cost(u64),
-    InBody(Box<Reader>),
+    InBody { path: &'s Arc<FieldPath>, max: Option<u64> },
 }
 
 impl Open {
-    fn verdict(&self, snapshot: &Snapshot, status: StatusCode, headers: &HeaderMap) -> Said {
+    fn verdict<'s>(&self, snapshot: &'s Snapshot, status: StatusCode, headers: &HeaderMap) -> Said<'s> {
         let taken = Said::Cost(self.taken.cost);
         let Some(settlement) = settlement(snapshot, self.limit) else { return taken };
         if !settlement.charges(status) {
@@ -120,10 +137,7 @@ impl Open {
                 let said = values.next().filter(|_| values.next().is_none()).and_then(|value| number(value.as_bytes()));
                 said.map_or(taken, |cost| Said::Cost(cost.min(self.most(*max))))
             }
-            Some(ResponseCost::Json { path, max }) => {
-                let reader = UsageReader::for_response(headers, path);
-                reader.map_or(taken, |usage| Said::InBody(Box::new(Reader { usage, max: *max })))
-            }
+            Some(ResponseCost::Json { path, max }) => Said::InBody { path, max: *max },
         }
     }
 

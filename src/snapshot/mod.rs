@@ -1,4 +1,4 @@
-//! The compiled configuration: immutable, numbered, swapped whole.
+//! The compiled configuration: immutable but for which schedules are active, numbered, swapped whole.
 //!
 //! `compile` makes it, a request loads it once, and a reload puts another in its place. Counters, connections and
 //! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.

@@ -65,17 +65,11 @@ impl Store {
         }
     }
 
-    /// Corrects a charge to what it turned out to cost: more is taken whether it fits or not, what was too much comes back.
+    /// Corrects a charge to what it turned out to cost: more is taken whether it fits or not, what was too much comes back. Under a quota with a
+    /// delay only the last place comes back: one with others behind it lapses, since their waits were told already.
     pub fn settle(&self, taken: &Taken, cost: u64, now: Nanos) {
         match self {
             Self::Memory(store) => store.settle(taken, cost, now),
-        }
-    }
-
-    /// Gives up the place of a request that waits for it. A place with others behind it lapses: their waits were told already.
-    pub fn give_up(&self, taken: &Taken, now: Nanos) {
-        match self {
-            Self::Memory(store) => store.give_up(taken, now),
         }
     }
 }

@@ -156,8 +156,8 @@ impl<'f> Run<'f> {
         let at = self.random.below(self.taken.len() as u64);
         let (taken, receipt) = self.taken.swap_remove(usize::try_from(at).unwrap());
         if self.random.one_in(4) {
-            self.fixture.store.give_up(&taken, self.now);
-            self.model.give_up(&taken, receipt, self.now);
+            self.fixture.store.settle(&taken, 0, self.now);
+            self.model.settle(&taken, receipt, 0, self.now);
             return;
         }
         let cost = *self.random.pick(&[0, taken.cost - 1, taken.cost, taken.cost + 1, 2 * taken.cost, u64::MAX]);

@@ -98,8 +98,8 @@ impl Run {
     fn settle(&mut self) {
         let Some((taken, receipt)) = self.taken.pop() else { return };
         if self.random.one_in(8) {
-            self.fixture.store.give_up(&taken, self.now);
-            self.model.give_up(&taken, receipt, self.now);
+            self.fixture.store.settle(&taken, 0, self.now);
+            self.model.settle(&taken, receipt, 0, self.now);
             return;
         }
         let most = if taken.quota.quota.may_owe() { 2 * taken.cost } else { u64::MAX };

@@ -62,14 +62,6 @@ impl Model {
         }
     }
 
-    /// Gives up a place that nobody is behind, or cells of a window.
-    pub(crate) fn give_up(&mut self, taken: &Taken, receipt: Receipt, now: Nanos) {
-        let Some((_, oracle)) = self.0.get(&(taken.space, taken.key)) else { return };
-        if oracle.is_tail(receipt) || !matches!(receipt, Receipt::Empty(_)) {
-            self.settle(taken, receipt, 0, now);
-        }
-    }
-
     fn is_rewritten(&self, charge: &Charge<'_>) -> bool {
         self.0.get(&(charge.space, charge.key)).is_some_and(|(in_force, _)| in_force.id != charge.quota.id)
     }

@@ -3,7 +3,7 @@
 //! A decision over several charges takes the locks of all shards it needs, in one order for everybody, looks at every counter, and
 //! writes all or none. So a joint decision is as exact as if requests came one after another: nothing is admitted beyond a
 //! quota, and nobody is refused for cells that a loser of a race is about to give back. Locks are held for tens of
-//! nanoseconds and never while waiting for anything else.
+//! nanoseconds (for a `sliding_log` in the worst case as long as its cells take to be sorted) and never while waiting for anything else.
 //!
 //! Memory is bounded by each space's budget; see [`shard`] for what happens when it is full.
 
@@ -21,7 +21,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Charged, Outcomes, Taken};
 use crate::clock::Nanos;
-use crate::limit::{Boost, Charge, Interned, Outcome, Quotas, SpaceId, Warmup};
+use crate::limit::{Boost, Charge, Outcome, Quotas, SpaceId, Warmup};
 
 pub use shard::DEBT_SHARES;
 use shard::{Look, Shard};
@@ -56,10 +56,9 @@ impl MemoryStore {
         Self { spaces: boxcar::Vec::new(), quotas, arranged: Mutex::default(), swept: AtomicUsize::new(0) }
     }
 
-    /// Gives every limit its room. Counters of spaces that are not named any more are dropped, the others' stay, and a table that is larger
-    /// than its new budget becomes smaller as soon as its counters fit. Memory is taken as counters come.
+    /// Gives every limit its room; what is not named stays until [`MemoryStore::retire`]. A table that is larger than its new budget takes no
+    /// newcomers, and becomes smaller as soon as its counters fit. Memory is taken as counters come.
     pub fn arrange(&self, budgets: &[Budget]) {
-        let mut arranged = self.arranged.lock();
         for budget in budgets {
             while self.spaces.count() <= index(budget.space) {
                 self.spaces.push(OnceLock::new());
@@ -68,12 +67,15 @@ impl MemoryStore {
                 place.get_or_init(|| Space::new(budget)).set_budget(budget);
             }
         }
-        let before = std::mem::replace(&mut *arranged, budgets.iter().map(|budget| budget.space).collect());
-        for gone in before.difference(&arranged) {
-            if let Some(space) = self.space(*gone) {
-                space.clear();
-            }
-        }
+        self.arranged.lock().extend(budgets.iter().map(|budget| budget.space));
+    }
+
+    /// Drops the counters of all spaces but these: for when no new request uses the others any more.
+    pub fn retire(&self, all_but: &[Budget]) {
+        let kept: BTreeSet<SpaceId> = all_but.iter().map(|budget| budget.space).collect();
+        let mut arranged = self.arranged.lock();
+        arranged.difference(&kept).filter_map(|gone| self.space(*gone)).for_each(Space::close);
+        *arranged = kept;
     }
 
     /// How full each space is.
@@ -88,7 +90,7 @@ impl MemoryStore {
     pub fn charge(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
         let [only] = charges else { return self.charge_several(charges, now) };
         let boost = self.boost(only, Visit::Noted, now);
-        let Some(mut shard) = self.lock(only) else { return nowhere(charges) };
+        let Some(mut shard) = self.lock(only) else { return self.charge_present(charges, now) };
         let (look, outcome) = shard.look(only, boost, &self.quotas, now);
         let conforms = outcome.verdict.conforms();
         if conforms {
@@ -100,12 +102,12 @@ impl MemoryStore {
 
     fn charge_several(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
         let boosts = self.boosts(charges, now);
-        let Some(mut locked) = Locked::all(self, charges) else { return nowhere(charges) };
+        let Some(mut locked) = Locked::all(self, charges) else { return self.charge_present(charges, now) };
         let mut looks: SmallVec<[Look; INLINE]> = SmallVec::new();
         let (mut conforms, mut outcomes) = (true, Outcomes::new());
         for (i, (charge, at)) in charges.iter().zip(&locked.of).enumerate() {
             let boost = boosts.get(i).copied().unwrap_or(Boost::NONE);
-            let Some(shard) = locked.shards.get_mut(usize::from(*at)) else { return nowhere(charges) };
+            let Some(shard) = locked.shards.get_mut(usize::from(*at)) else { continue };
             let (look, outcome) = shard.look(charge, boost, &self.quotas, now);
             conforms &= outcome.verdict.conforms();
             looks.push(look);
@@ -122,38 +124,45 @@ impl MemoryStore {
         Charged { conforms, outcomes }
     }
 
+    /// Some charge has no room: it is one of a configuration that has just been replaced. Then it counts as unused, and the others decide.
+    fn charge_present(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
+        let present: SmallVec<[Charge<'_>; INLINE]> =
+            charges.iter().filter(|charge| self.lock(charge).is_some()).copied().collect();
+        if present.len() == charges.len() {
+            // It has come back in this moment.
+            return self.charge(charges, now);
+        }
+        let Charged { conforms, outcomes } =
+            if present.is_empty() { Charged { conforms: true, outcomes: Outcomes::new() } } else { self.charge(&present, now) };
+        let mut known =
+            present.iter().map(|charge| charge.key).zip(outcomes).collect::<SmallVec<[_; INLINE]>>().into_iter().peekable();
+        let outcome = |charge: &Charge<'_>| match known.next_if(|(key, _)| *key == charge.key) {
+            Some((_, outcome)) => outcome,
+            None => unused(charge, now),
+        };
+        Charged { conforms, outcomes: charges.iter().map(outcome).collect() }
+    }
+
     /// What [`MemoryStore::charge`] would answer.
     #[must_use]
     pub fn peek(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
         let look = |charge: &Charge<'_>| {
             let boost = self.boost(charge, Visit::Unnoted, now);
-            let (_, outcome) = self.lock(charge)?.look(charge, boost, &self.quotas, now);
-            Some(outcome)
+            match self.lock(charge) {
+                Some(mut shard) => shard.look(charge, boost, &self.quotas, now).1,
+                None => unused(charge, now),
+            }
         };
-        let outcomes: Option<Outcomes> = charges.iter().map(look).collect();
-        let Some(outcomes) = outcomes else { return nowhere(charges) };
+        let outcomes: Outcomes = charges.iter().map(look).collect();
         Charged { conforms: outcomes.iter().all(|outcome| outcome.verdict.conforms()), outcomes }
     }
 
     /// See [`Store::settle`](super::Store::settle).
     pub fn settle(&self, taken: &Taken, cost: u64, now: Nanos) {
-        self.correct(taken, |shard, charge| shard.settle(charge, taken, cost, &self.quotas, now));
-    }
-
-    /// See [`Store::give_up`](super::Store::give_up).
-    pub fn give_up(&self, taken: &Taken, now: Nanos) {
-        self.correct(taken, |shard, charge| {
-            if shard.is_tail(charge, taken.mark) {
-                shard.settle(charge, taken, 0, &self.quotas, now);
-            }
-        });
-    }
-
-    fn correct(&self, taken: &Taken, correction: impl FnOnce(&mut Shard, &Charge<'_>)) {
-        let Taken { key, space, cost, .. } = *taken;
-        let charge = Charge { key, space, quota: &taken.quota, cost, limit: 0, queue: 0, warmup: None };
+        let Taken { key, space, cost: taken_cost, .. } = *taken;
+        let charge = Charge { key, space, quota: &taken.quota, cost: taken_cost, limit: 0, queue: 0, warmup: None };
         if let Some(mut shard) = self.lock(&charge) {
-            correction(&mut shard, &charge);
+            shard.settle(&charge, taken, cost, &self.quotas, now);
         }
     }
 
@@ -170,7 +179,7 @@ impl MemoryStore {
             }
         };
         let all = arranged.iter().flat_map(|space| (0..space.shards()).map(move |shard| (space, shard)));
-        for (space, shard) in all.skip(skip).take(shards) {
+        for (space, shard) in all.clone().chain(all).skip(skip).take(shards) {
             space.sweep(shard, &self.quotas, now);
         }
     }
@@ -220,14 +229,14 @@ enum Visit {
 struct Locked<'s> {
     shards: SmallVec<[MutexGuard<'s, Shard>; INLINE]>,
     /// By charge, the place in `shards`.
-    of: SmallVec<[u8; INLINE]>,
+    of: SmallVec<[u16; INLINE]>,
 }
 
 /// Where a charge's counter is kept, to be brought into the order of locks.
 struct Whereabouts<'s> {
     space: &'s Space,
     place: (SpaceId, usize),
-    charge: u8,
+    charge: u16,
 }
 
 impl<'s> Locked<'s> {
@@ -248,21 +257,16 @@ impl<'s> Locked<'s> {
                 last = Some(place);
             }
             if let Some(of) = locked.of.get_mut(usize::from(charge)) {
-                *of = u8::try_from(locked.shards.len() - 1).ok()?;
+                *of = u16::try_from(locked.shards.len() - 1).ok()?;
             }
         }
         Some(locked)
     }
 }
 
-/// The answer for a limit that has no room, which is one of a configuration that is no longer in force: as if nothing had been used.
-fn nowhere(charges: &[Charge<'_>]) -> Charged {
-    let outcome = |charge: &Charge<'_>| -> Outcome {
-        let Interned { quota, .. } = charge.quota;
-        quota.decide(0, charge.key.phase(), 0, charge.cost).outcome
-    };
-    let outcomes: Outcomes = charges.iter().map(outcome).collect();
-    Charged { conforms: outcomes.iter().all(|outcome| outcome.verdict.conforms()), outcomes }
+/// The answer for a charge that has no room: as if nothing had been used.
+fn unused(charge: &Charge<'_>, now: Nanos) -> Outcome {
+    charge.quota.quota.decide(0, charge.key.phase(), now, charge.cost).outcome
 }
 
 fn index(SpaceId(space): SpaceId) -> usize {

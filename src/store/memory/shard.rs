@@ -12,13 +12,14 @@ use super::super::Taken;
 use super::logs::Logs;
 use super::table::{Entry, NEARLY_FULL, Place, Table, WAYS};
 use crate::clock::Nanos;
-use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, sliding_log};
+use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, share, sliding_log};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     table: Table,
     size: Size,
+    is_closed: bool,
     keys: usize,
     /// Changes when entries come or move.
     version: u32,
@@ -50,9 +51,15 @@ impl Size {
         self.first << self.doublings
     }
 
-    /// The smallest table that this many keys fill at most a quarter of; none if there is no smaller one than the largest.
-    fn for_keys(self, keys: usize) -> Option<usize> {
-        (0..self.doublings).map(|doublings| self.first << doublings).find(|sets| keys * SPARSE <= sets * WAYS)
+    /// The sizes a table grows through.
+    fn steps(self) -> impl Iterator<Item = usize> {
+        (0..=self.doublings).map(move |doublings| self.first << doublings)
+    }
+
+    /// A smaller size for a table of `sets` sets: one that `keys` fill at most a quarter of, or the largest if the table is beyond that.
+    fn smaller(self, sets: usize, keys: usize) -> Option<usize> {
+        let sparse = self.steps().find(|step| keys * SPARSE <= step * WAYS);
+        sparse.or(Some(self.most())).filter(|step| *step < sets && keys <= step * WAYS)
     }
 }
 
@@ -150,7 +157,7 @@ impl Shard {
     #[inline]
     pub(super) fn commit(&mut self, charge: &Charge<'_>, look: &Look, quotas: &Quotas, now: Nanos) {
         if charge.cost == 0 {
-            // Nothing to remember, so nothing to insert: asking does not cost memory.
+            // Nothing to remember: asking makes no counter.
             return;
         }
         if let Spot::Present(place) = look.spot
@@ -229,7 +236,7 @@ impl Shard {
             }
         } else {
             let (state, phase) = (self.state_at(spot, &charge, &under, quotas, now), charge.key.phase());
-            // In a queue others may have been told to wait behind this place; then it lapses.
+            // Others may have been told to wait behind this place; then it lapses.
             let less = if quota.max_delay() > 0 && state != taken.mark { 0 } else { less };
             let state = quota.refund(state, phase, mark, now, less);
             if more > 0 { quota.force(state, phase, now, more) } else { state }
@@ -248,12 +255,6 @@ impl Shard {
     /// Whether the counter was written under another quota than the charge's.
     fn is_rewritten(&self, spot: Spot, charge: &Charge<'_>) -> bool {
         matches!(spot, Spot::Present(place) if self.table.entry(place).is_some_and(|entry| entry.key.tag() != charge.quota.id))
-    }
-
-    /// Whether nobody came after the charge that left this state behind.
-    pub(super) fn is_tail(&self, charge: &Charge<'_>, mark: u64) -> bool {
-        let entry = self.table.find(charge.key).and_then(|place| self.table.entry(place));
-        entry.is_some_and(|entry| entry.state == mark || !is_time(charge.quota.quota.algorithm()))
     }
 
     /// Drops idle counters; gives memory back when little of it is used.
@@ -276,19 +277,24 @@ impl Shard {
         self.keys = keys;
         if self.keys == 0 {
             (self.table, self.logs) = (Table::default(), Logs::default());
-        } else if let Some(sets) = self.size.for_keys(self.keys).filter(|sets| *sets < self.table.sets()) {
-            self.version += 1;
-            self.table.shrink(sets);
+        } else if let Some(sets) = self.size.smaller(self.table.sets(), self.keys) {
+            self.version = self.version.wrapping_add(1);
+            self.table.rehash(sets);
         }
     }
 
-    pub(super) fn set_size(&mut self, size: Size) {
-        if self.size.first != size.first && self.keys > 0 {
-            // Sizes of another series than the table's: keep to the old one, as near to the new budget as it has a step.
-            self.size.doublings = (0..=31).rev().find(|doublings| self.size.first << doublings <= size.most()).unwrap_or(0);
-        } else {
-            self.size = size;
-        }
+    /// A smaller size is reached as soon as the counters fit, a larger one as more come.
+    pub(super) fn open(&mut self, size: Size) {
+        (self.size, self.is_closed) = (size, false);
+    }
+
+    /// Forgets everything, and takes nothing until it is opened again.
+    pub(super) fn close(&mut self) {
+        *self = Self { is_closed: true, stats: self.stats, version: self.version, ..Self::default() };
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -320,26 +326,42 @@ impl Shard {
             self.table.begin(self.size.first);
         }
         loop {
-            if let Some(place) = self.table.free_place(charge.key) {
+            // A table from before the budget was lowered has free places that are not to be taken.
+            let has_room = self.table.sets() <= self.size.most() || self.keys < self.size.most() * WAYS;
+            if has_room && let Some(place) = self.table.free_place(charge.key) {
                 return Spot::Vacant(place);
             }
             let place = match self.rival(charge.key, charge.quota.id, quotas, now) {
                 Rival::Idle(place) => return Spot::Vacant(place),
                 Rival::Live(place) => place,
             };
-            if self.table.sets() >= self.size.most() {
+            if !self.grow() {
                 return self.room_for(charge.key).unwrap_or(Spot::Inherits(place));
             }
-            self.table.double();
-            self.version += 1;
         }
+    }
+
+    /// Makes the table larger, unless it is as large as it may be.
+    fn grow(&mut self) -> bool {
+        let sets = self.table.sets();
+        let larger = self.size.steps().filter(|step| *step > sets);
+        let mut grown = false;
+        for step in larger {
+            // Doubling always works; the step from a table of another budget's series nearly always, and else the next one.
+            grown = if step == sets * 2 { self.table.double() } else { self.table.rehash(step) };
+            if grown {
+                self.version = self.version.wrapping_add(1);
+                break;
+            }
+        }
+        grown
     }
 
     /// A place for a key whose sets are full of counters in use, while there is room elsewhere: somebody moves to his other set.
     fn room_for(&mut self, key: Key) -> Option<Spot> {
-        let has_room = self.keys * 20 < self.table.sets() * WAYS * 19;
+        let has_room = self.keys * 20 < self.size.most() * WAYS * 19;
         let place = if has_room { self.table.make_room(key)? } else { return None };
-        self.version += 1;
+        self.version = self.version.wrapping_add(1);
         Some(Spot::Vacant(place))
     }
 
@@ -350,6 +372,9 @@ impl Shard {
         let mut idle = [(0, Place::default()); 2];
         let mut last = None;
         for (i, (place, entry)) in self.table.rivals(key).enumerate() {
+            if entry.state == 0 {
+                continue;
+            }
             let tag = entry.key.tag();
             let quota = match last {
                 Some((known, quota)) if known == tag => quota,
@@ -379,7 +404,7 @@ impl Shard {
         let (Spot::Present(place) | Spot::Vacant(place) | Spot::Inherits(place)) = spot;
         let rewritten = self.table.entry(place).is_some_and(|entry| entry.state != 0 && entry.key.tag() != charge.quota.id);
         if rewritten || !matches!(spot, Spot::Present(_)) {
-            self.version += 1;
+            self.version = self.version.wrapping_add(1);
             self.evict(place, spot, quotas, now);
         }
         let Some(entry) = self.table.entry_mut(place) else { return };
@@ -414,7 +439,9 @@ impl Shard {
     fn state_at(&self, spot: Spot, charge: &Charge<'_>, under: &Under<'_>, quotas: &Quotas, now: Nanos) -> u64 {
         let Some(entry) = self.source(spot) else { return 0 };
         let travels = is_time(under.quota.algorithm()) || under.quota.algorithm() == Algorithm::FirstSeen;
-        if entry.key.tag() == charge.quota.id && (travels || matches!(spot, Spot::Present(_))) {
+        let same = entry.key.tag() == charge.quota.id && (travels || matches!(spot, Spot::Present(_)));
+        // Since when somebody is known does not depend on for how long that is remembered.
+        if same || under.quota.algorithm() == Algorithm::FirstSeen {
             return entry.state;
         }
         let used = quotas.get(entry.key.tag()).map_or(0, |from| used(entry, &from.boosted(under.boost), &self.logs, now));
@@ -480,7 +507,7 @@ fn used(entry: &Entry, quota: &Quota, logs: &Logs, now: Nanos) -> u64 {
 
 fn fullness(entry: &Entry, quota: &Quota, logs: &Logs, now: Nanos) -> u64 {
     match quota.algorithm() {
-        Algorithm::SlidingLog => (used(entry, quota, logs, now) << 16) / quota.count(),
+        Algorithm::SlidingLog => share(used(entry, quota, logs, now), quota.count()),
         _ => quota.fullness(entry.state, entry.key.phase(), now),
     }
 }

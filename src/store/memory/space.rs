@@ -76,30 +76,30 @@ impl Space {
         // Whole sets; a budget that is no multiple of them is rounded up.
         let sets = budget.max_keys.div_ceil(self.shards.len() * WAYS).max(1);
         for Padded(shard) in &self.shards {
-            shard.lock().set_size(Size::of(sets));
+            shard.lock().open(Size::of(sets));
         }
     }
 
     /// Forgets everything: the limit is gone.
-    pub(super) fn clear(&self) {
-        for Padded(shard) in &self.shards {
-            let mut shard = shard.lock();
-            *shard = Shard::default();
-        }
+    pub(super) fn close(&self) {
+        self.shards.iter().for_each(|Padded(shard)| shard.lock().close());
     }
 
     pub(super) fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// By low bits of the digest, which all windows of a limit share for one caller.
+    /// By low bits of the digest; the high ones choose the set.
     pub(super) fn shard_of(&self, key: Key) -> usize {
         let [low, _] = key.0;
         usize::try_from(low & 0xffff).unwrap_or(0) & (self.shards.len() - 1)
     }
 
+    /// Nothing if the space is closed.
+    #[inline]
     pub(super) fn lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
-        self.shards.get(shard).map(|Padded(shard)| shard.lock())
+        let Padded(shard) = self.shards.get(shard)?;
+        Some(shard.lock()).filter(|shard| !shard.is_closed())
     }
 
     pub(super) fn sweep(&self, shard: usize, quotas: &Quotas, now: Nanos) {

@@ -119,8 +119,8 @@ impl Table {
         self.0 = vec![Set::default(); sets];
     }
 
-    /// Makes two sets of each.
-    pub(super) fn double(&mut self) {
+    /// Makes two sets of each. Always works.
+    pub(super) fn double(&mut self) -> bool {
         let mut doubled = Self(vec![Set::default(); self.0.len() * 2]);
         for (set, Set(entries)) in (0..).zip(&self.0) {
             for entry in entries.iter().filter(|entry| entry.state != 0) {
@@ -133,18 +133,27 @@ impl Table {
             }
         }
         *self = doubled;
+        true
     }
 
-    /// Moves everything into a smaller table; changes nothing if some key would find no place.
-    pub(super) fn shrink(&mut self, sets: usize) {
-        let mut smaller = Self(vec![Set::default(); sets]);
+    /// Moves everything into a table of any other size; says no, and changes nothing, if some key would find no place.
+    pub(super) fn rehash(&mut self, sets: usize) -> bool {
+        let mut other = Self(vec![Set::default(); sets]);
         for entry in self.used_mut() {
-            match smaller.free_place(entry.key).and_then(|place| smaller.entry_mut(place)) {
+            let place = other.emptier_place(entry.key).or_else(|| other.make_room(entry.key));
+            match place.and_then(|place| other.entry_mut(place)) {
                 Some(free) => *free = *entry,
-                None => return,
+                None => return false,
             }
         }
-        *self = smaller;
+        *self = other;
+        true
+    }
+
+    /// A free place in the emptier set: crowds least.
+    fn emptier_place(&self, key: Key) -> Option<Place> {
+        let places = self.homes(key).map(|set| self.free_in(set));
+        places.into_iter().flatten().max_by_key(|(free, _)| *free).map(|(_, place)| place)
     }
 
     /// The two sets of a key. By the high bits of both halves: the low ones of the first choose the shard, those of the second hold the tag.

@@ -216,10 +216,68 @@ fn rearranging_keeps_counters_and_a_removed_limit_loses_them() {
     let quota = f.quota(5, 3600, Algorithm::Gcra);
     let key = f.key("k");
     assert!(f.store.charge(&[charge(key, &quota, 4), elsewhere(key, &quota, 4)], 0).conforms);
-    f.store.arrange(&[Budget { space: SpaceId(0), max_keys: 10 }]);
+    let only = [Budget { space: SpaceId(0), max_keys: 10 }];
+    f.store.arrange(&only);
+    assert_eq!(f.store.peek(&[elsewhere(key, &quota, 0)], 0).outcomes[0].remaining, 1, "not before nobody uses it any more");
+    f.store.retire(&only);
     assert_eq!(f.remaining(key, &quota, 0), 1);
+    let charged = f.store.charge(&[charge(key, &quota, 1), elsewhere(key, &quota, 1)], 0);
+    assert!(charged.conforms && charged.outcomes[0].remaining == 0 && charged.outcomes[1].remaining == 4, "the other decides");
+    assert!(!f.store.charge(&[charge(key, &quota, 1), elsewhere(key, &quota, 1)], 0).conforms);
     f.store.arrange(&[Budget { space: SpaceId(0), max_keys: 10 }, Budget { space: SpaceId(1), max_keys: 10 }]);
     assert_eq!(f.store.peek(&[elsewhere(key, &quota, 0)], 0).outcomes[0].remaining, 5);
+}
+
+#[test]
+fn a_lowered_budget_is_kept_and_a_raised_one_used() {
+    let f = fixture(20_000);
+    let quota = f.quota(2, 3600, Algorithm::Gcra);
+    let fill = |keys: std::ops::Range<u32>| {
+        for i in keys {
+            let _ = f.store.charge(&[charge(f.key(&format!("{i}")), &quota, 1)], 0);
+        }
+        f.store.sweep(Sweep::Whole, 0);
+        f.store.occupancy()[0]
+    };
+    let before = fill(0..16_000);
+    assert_eq!((before.keys, before.evicted_live), (16_000, 0));
+    f.store.arrange(&[Budget { space: SpaceId(0), max_keys: 8_000 }]);
+    assert_eq!(fill(20_000..30_000).keys, 16_000, "no newcomer makes it larger");
+    f.store.sweep(Sweep::Whole, 7200 * SECOND);
+    let lowered = fill(0..20_000);
+    assert!(lowered.keys <= lowered.max_keys && lowered.max_keys <= 8_500 && lowered.bytes <= 8_500 * 24, "{lowered:?}");
+    f.store.arrange(&[Budget { space: SpaceId(0), max_keys: 38_000 }]);
+    let raised = fill(100_000..120_000);
+    assert!(raised.keys > 27_000 && raised.evicted_live == lowered.evicted_live, "{raised:?}");
+}
+
+#[test]
+fn every_shard_has_its_turn() {
+    let f = fixture(100_000);
+    let quota = f.quota(1, 1, Algorithm::Gcra);
+    for round in 1..5 {
+        let now = round * 100 * SECOND;
+        for i in 0..3000 {
+            assert!(f.store.charge(&[charge(f.key(&format!("{i}")), &quota, 1)], now).conforms);
+        }
+        for _ in 0..=SLICES {
+            f.store.sweep(Sweep::Slice, now + 10 * SECOND);
+        }
+        assert_eq!(f.keys(), 0, "round {round}");
+    }
+}
+
+#[test]
+fn another_memory_makes_nobody_new() {
+    let f = fixture(100);
+    let (short, long) = (f.quota(1, 86_400, Algorithm::FirstSeen), f.quota(1, 30 * 86_400, Algorithm::FirstSeen));
+    let warmup = |memory| Warmup { glide: 3600 * SECOND, factor: Boost(2048), space: SpaceId(2), memory };
+    let (before, after) = (warmup(short), warmup(long));
+    let quota = f.quota(10, 1, Algorithm::Gcra);
+    let visit =
+        |warmup, now| f.store.charge(&[Charge { warmup: Some((warmup, f.key("k"))), ..charge(f.key("k"), &quota, 1) }], now);
+    assert_eq!(visit(&before, 0).outcomes[0].limit, 20);
+    assert_eq!(visit(&after, 3600 * SECOND).outcomes[0].limit, 10);
 }
 
 #[test]
@@ -269,9 +327,9 @@ fn only_the_last_place_of_a_queue_is_given_back() {
     let places: Vec<_> = (0..3).map(|_| Taken::of(&one, &f.store.charge(&[one], 0).outcomes[0])).collect();
     let next = || f.store.peek(&[one], 0).outcomes[0].delay;
     assert_eq!(next(), 3 * SECOND);
-    f.store.give_up(&places[1], 0);
+    f.store.settle(&places[1], 0, 0);
     assert_eq!(next(), 3 * SECOND);
-    f.store.give_up(&places[2], 0);
+    f.store.settle(&places[2], 0, 0);
     assert_eq!(next(), 2 * SECOND);
 }
 
