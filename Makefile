@@ -9,8 +9,8 @@ ARGS ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## all tests; installs curl, wrk and redis-server first when they are missing (Debian)
-	@.ci/install curl wrk redis-server
+test: ## all tests; installs curl, openssl, wrk and redis-server first when they are missing (Debian)
+	@.ci/install curl openssl wrk redis-server
 	$(CARGO) test --locked
 
 lint: ## formatting, clippy and rustdoc, warnings are errors

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use crate::clock::Nanos;
 use crate::headers::retry_after_seconds;
 use crate::identity::IdentityFault;
+use crate::identity::jwt::TokenFault;
 use crate::request::Fault;
 
 /// Why the gateway answers itself.
@@ -23,7 +24,7 @@ pub enum Answer {
     MalformedBody,
     /// The client left within its body. Nobody reads this answer, but it is counted.
     Abandoned,
-    /// A presented key is not accepted.
+    /// A presented key or token is not accepted.
     Unauthorized(IdentityFault),
     /// Blocked.
     Forbidden,
@@ -75,6 +76,7 @@ impl Answer {
             Self::Malformed(Fault::TransferCoding) => StatusCode::NOT_IMPLEMENTED,
             Self::Malformed(_) | Self::MalformedBody => StatusCode::BAD_REQUEST,
             Self::Abandoned => CLIENT_CLOSED_REQUEST,
+            Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -97,6 +99,7 @@ impl Answer {
             Self::Malformed(Fault::TransferCoding) => "not_implemented",
             Self::Malformed(_) | Self::MalformedBody => "bad_request",
             Self::Abandoned => "client_closed_request",
+            Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => "service_unavailable",
             Self::Unauthorized(_) => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
@@ -150,9 +153,7 @@ impl Answer {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         match self {
-            Self::Unauthorized(_) => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey realm=\"tollgate\""));
-            }
+            Self::Unauthorized(fault) => headers.extend(challenge(*fault).map(|challenge| (WWW_AUTHENTICATE, challenge))),
             Self::Malformed(Fault::Method) => {
                 headers.insert(ALLOW, ALLOWED_METHODS);
             }
@@ -174,7 +175,7 @@ impl Answer {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Limited { retry_after, .. } => retry_after.map(retry_after_seconds),
-            Self::Unavailable => Some(1),
+            Self::Unavailable | Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => Some(1),
             _ => None,
         }
     }
@@ -210,6 +211,20 @@ impl Answer {
         Bytes::from(format!(
             "{{\"type\":\"{kind}\",\"title\":\"{title}\",\"status\":{status},\"detail\":\"{message}\",\"code\":\"{code}\"{policies}}}\n"
         ))
+    }
+}
+
+/// What would have been believed: a key, or a token as RFC 6750 section 3 says it.
+fn challenge(fault: IdentityFault) -> Option<HeaderValue> {
+    match fault {
+        IdentityFault::UnknownKey | IdentityFault::ExpiredKey | IdentityFault::AmbiguousKey => {
+            Some(HeaderValue::from_static("ApiKey realm=\"tollgate\""))
+        }
+        IdentityFault::Token(TokenFault::NoKeys) => None,
+        IdentityFault::Token(fault) => {
+            HeaderValue::from_str(&format!("Bearer realm=\"tollgate\", error=\"invalid_token\", error_description=\"{fault}\""))
+                .ok()
+        }
     }
 }
 
@@ -254,6 +269,8 @@ mod tests {
             Answer::MalformedBody,
             Answer::Abandoned,
             Answer::Unauthorized(IdentityFault::UnknownKey),
+            Answer::Unauthorized(IdentityFault::Token(TokenFault::Signature)),
+            Answer::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)),
             Answer::Forbidden,
             Answer::NotFound,
             Answer::MethodNotAllowed(vec![Method::GET]),

@@ -1,9 +1,14 @@
 //! What the benchmarks of the counters share: the same keys for every contender, and the same way to sum up.
 
+#[path = "machine.rs"]
+mod machine;
+
 use std::fmt::Write;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 
 use tollgate::limit::{Key, QuotaId};
+
+pub(crate) use machine::machine;
 
 /// The key that everybody counts under, as the gateway digests it.
 pub(crate) fn key(limit: usize, client: u64) -> Key {
@@ -74,11 +79,4 @@ pub(crate) fn mix(count: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
-}
-
-pub(crate) fn machine() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{}, {cores} cores", name.map_or("unknown CPU", |(_, name)| name))
 }

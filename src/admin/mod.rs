@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +16,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tracing::error;
 
@@ -25,6 +23,7 @@ use crate::admission::Registries;
 use crate::config::diagnostic::Diagnostic;
 use crate::request::Authority;
 use crate::snapshot::Current;
+use crate::socket::{Listener, StdListener};
 use crate::store::{DEBT_SHARES, Occupancy, Store};
 use crate::telemetry::metrics::{self, Registry, Sample};
 
@@ -55,7 +54,6 @@ pub struct Control {
 /// # Errors
 /// When the thread can't be made.
 pub fn start(listener: StdListener, control: Arc<Control>) -> std::io::Result<()> {
-    listener.set_nonblocking(true)?;
     let serve = move || {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build_local(tokio::runtime::LocalOptions::default());
@@ -69,7 +67,7 @@ pub fn start(listener: StdListener, control: Arc<Control>) -> std::io::Result<()
 }
 
 async fn accept(listener: StdListener, control: Arc<Control>) {
-    let listener = match TcpListener::from_std(listener) {
+    let listener = match Listener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return error!(%error, "admin cannot listen"),
     };
@@ -238,14 +236,6 @@ fn json_body(status: StatusCode, body: &serde_json::Value) -> Response<Full<Byte
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-/// Binds the admin address.
-///
-/// # Errors
-/// When it is taken or not ours.
-pub fn bind(address: SocketAddr) -> std::io::Result<StdListener> {
-    StdListener::bind(address)
 }
 
 const MAX_CONNECTIONS: usize = 256;

@@ -1,10 +1,10 @@
 //! The only place that constructs everything, and the life of the process: start, reload, drain.
 
+mod times;
 mod watch;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,19 +17,22 @@ use tracing::{info, warn};
 
 use crate::admin::{self, Control, Reloaded};
 use crate::admission::Registries;
-use crate::clock::Clock;
 use crate::compile::{Ground, compile};
 use crate::config::diagnostic::Diagnostic;
-use crate::config::document::Document;
-use crate::limit::{Calendars, WallOffset};
+use crate::config::{MainFile, Source};
+use crate::identity::jwt::KeyRing;
+use crate::issuer::Fetcher;
+use crate::limit::Calendars;
 use crate::proxy::GatewayParts;
 use crate::server::{ListenError, Server};
 use crate::snapshot::{Current, Process, Snapshot};
+use crate::socket::{self, Address, Sharing, SocketFile};
 use crate::store::{Budget, MemoryStore, Store, Sweep};
 use crate::telemetry::access_log::{self, Output, Queue};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::upstream::Shared;
 
+use times::Times;
 use watch::Watch;
 
 /// Why the gateway doesn't start.
@@ -43,7 +46,7 @@ pub enum StartError {
     Listen(#[from] ListenError),
     /// The admin listener can't be opened.
     #[error("admin: cannot listen on {0}: {1}")]
-    Admin(SocketAddr, io::Error),
+    Admin(Address, io::Error),
     /// The access log can't be written.
     #[error("access_log: cannot open {0}: {1}")]
     AccessLog(Box<str>, io::Error),
@@ -67,7 +70,7 @@ pub struct Listening {
     /// The listener's name.
     pub name: String,
     /// Where it is bound.
-    pub address: SocketAddr,
+    pub address: Address,
 }
 
 /// The running gateway.
@@ -82,9 +85,14 @@ pub struct App {
     control: Arc<Control>,
     reloads: mpsc::Receiver<oneshot::Sender<Reloaded>>,
     counters: ReloadCounters,
-    admin: SocketAddr,
+    admin: Address,
+    /// Removes the admin listener's socket file in the end.
+    _admin_file: Option<SocketFile>,
     watch: Watch,
     log_writer: JoinHandle<()>,
+    fetcher: Fetcher,
+    /// Configurations that workers may still hold. The last hold is here, so that no worker has to take apart a hundred thousand clients.
+    retired: Vec<Arc<Snapshot>>,
 }
 
 #[derive(Debug)]
@@ -101,13 +109,10 @@ impl App {
     /// # Errors
     /// [`StartError`]; nothing is left running that would serve.
     pub fn start(path: &Path) -> Result<Self, StartError> {
-        let watch = Watch::new(path);
-        // Every connection is a file descriptor, and the usual soft limit is 1024; the hard one is the operator's word.
-        if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
-            warn!(%error, "cannot raise the limit of open files");
-        }
-        let document = Document::read(path).map_err(|diagnostic| StartError::Config(vec![diagnostic]))?;
-        let compiled = |ground: &Ground| compile(&document, &environment, ground, 1).map_err(StartError::Config);
+        let mut watch = Watch::new(path);
+        raise_file_limit();
+        let source = read(path, &mut watch).map_err(StartError::Config)?;
+        let compiled = |ground: &Ground| compile(&source, ground, 1).map_err(StartError::Config);
         // Metrics have a lane per worker, so the number of workers must be known first; compiling twice is the simplest way.
         let workers = worker_count(&compiled(&Ground::default())?.process);
         let registry = Registry::new(workers);
@@ -115,17 +120,16 @@ impl App {
         let calendars = Calendars::new(times.wall.clone());
         let ground = Ground { registry: registry.clone(), calendars, ..Ground::default() };
         let snapshot = compiled(&ground)?;
-        let process = snapshot.process.clone();
-        let listeners = snapshot.listeners.clone();
+        let (process, listeners) = (snapshot.process.clone(), snapshot.listeners.clone());
         let store = MemoryStore::new(ground.quotas.clone());
         store.arrange(&budgets(&snapshot));
         let store = Arc::new(Store::Memory(store));
         times.tell(&snapshot);
+        let fetcher = start_fetcher(&registry, &snapshot)?;
         let current = Arc::new(Current::new(snapshot));
         let registries = Registries::default();
-        let admin_listener =
-            admin::bind(process.admin_address).map_err(|error| StartError::Admin(process.admin_address, error))?;
-        let admin = admin_listener.local_addr()?;
+        let mut admin = socket::bind(&process.admin_address, process.admin_mode, Sharing::Alone)
+            .map_err(|error| StartError::Admin(process.admin_address.clone(), error))?;
         let dropped = registry.counter(metrics::LOG_DROPPED, &[]);
         let (log, log_writer) = start_access_log(&process.access_log_to, dropped.clone(), registry.shared_lane())?;
         let upstreams = Arc::new(Shared::new(registry.clone()));
@@ -154,7 +158,9 @@ impl App {
             reload,
             token: process.admin_token,
         });
-        admin::start(admin_listener, Arc::clone(&control))?;
+        for socket in admin.sockets.drain(..) {
+            admin::start(socket, Arc::clone(&control))?;
+        }
         registry.counter(metrics::BUILD, &[("version", env!("CARGO_PKG_VERSION"))]).one(registry.shared_lane());
         let counters = ReloadCounters::new(&registry);
         Ok(Self {
@@ -167,9 +173,12 @@ impl App {
             control,
             reloads,
             counters,
-            admin,
+            admin: admin.address,
+            _admin_file: admin.file,
             watch,
             log_writer,
+            fetcher,
+            retired: Vec::new(),
         })
     }
 
@@ -181,7 +190,7 @@ impl App {
             Some(Listening { name: listener.name.to_string(), address })
         };
         let mut listening: Vec<_> = snapshot.listeners.iter().filter_map(bound).collect();
-        listening.push(Listening { name: "admin".to_owned(), address: self.admin });
+        listening.push(Listening { name: "admin".to_owned(), address: self.admin.clone() });
         listening
     }
 
@@ -206,6 +215,7 @@ impl App {
                 }
                 _ = looks.tick() => {
                     self.times.tell(&self.current.load());
+                    self.retired.retain(|old| Arc::strong_count(old) > 1);
                     if self.watch.changed() {
                         let _ = self.reload("file");
                     }
@@ -223,10 +233,11 @@ impl App {
     fn reload(&mut self, why: &str) -> Reloaded {
         self.watch.settle();
         let generation = self.current.generation() + 1;
-        let read = Document::read(&self.path).map_err(|diagnostic| vec![diagnostic]);
-        let result = read.and_then(|document| {
-            let snapshot = compile(&document, &environment, &self.ground, generation)?;
-            self.put_in_force(snapshot).map_err(|error| vec![Diagnostic::of_file(&document.name, error.to_string())])
+        let read = read(&self.path, &mut self.watch);
+        let result = read.and_then(|source| {
+            let snapshot = compile(&source, &self.ground, generation)?;
+            let name = self.path.display().to_string();
+            self.put_in_force(snapshot).map_err(|error| vec![Diagnostic::of_file(&name, error.to_string())])
         });
         self.counters.count(result.is_ok());
         match result {
@@ -254,14 +265,17 @@ impl App {
         let Store::Memory(store) = &*self.store;
         store.arrange(&budgets(&snapshot));
         self.times.tell(&snapshot);
+        self.fetcher.follow(fetched_keys(&snapshot));
         for listener in &snapshot.listeners {
             if !before.listeners.iter().any(|old| old.address == listener.address) {
-                info!(listener = &*listener.name, address = ?self.server.bound(listener), "listening");
+                let address = self.server.bound(listener).map(|address| address.to_string());
+                info!(listener = &*listener.name, address, "listening");
             }
         }
         let budgets = budgets(&snapshot);
         self.current.replace(snapshot);
         store.retire(&budgets);
+        self.retired.push(before);
         Ok(())
     }
 
@@ -289,26 +303,29 @@ impl App {
     }
 }
 
-/// What has to be told now and then what time it is.
-#[derive(Debug)]
-struct Times {
-    clock: Clock,
-    wall: WallOffset,
+/// Reads the file and the clients' file that it names, which is watched from before it is read.
+fn read(path: &Path, watch: &mut Watch) -> Result<Source, Vec<Diagnostic>> {
+    let main = MainFile::read(path, &environment)?;
+    watch.follow(main.clients_file().map(Path::new));
+    Ok(main.with_clients(&environment))
 }
 
-impl Times {
-    fn start() -> Self {
-        let (clock, wall) = (Clock::system(), WallOffset::default());
-        wall.set(clock.wall_now(), clock.now());
-        Self { clock, wall }
+/// Every connection is a file descriptor, and the usual soft limit is 1024; the hard one is the operator's word.
+fn raise_file_limit() {
+    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+        warn!(%error, "cannot raise the limit of open files");
     }
+}
 
-    /// Calendars follow a wall clock that was set, schedules begin and end.
-    fn tell(&self, snapshot: &Snapshot) {
-        let now = self.clock.now();
-        self.wall.set(self.clock.wall_now(), now);
-        snapshot.policy.schedules.refresh(self.wall.wall_nanos(now));
-    }
+fn start_fetcher(registry: &Registry, snapshot: &Snapshot) -> io::Result<Fetcher> {
+    let fetcher = Fetcher::start(registry.clone())?;
+    fetcher.follow(fetched_keys(snapshot));
+    Ok(fetcher)
+}
+
+/// The keys that have to be kept fresh.
+fn fetched_keys(snapshot: &Snapshot) -> Option<&Arc<KeyRing>> {
+    snapshot.identity.jwt.as_ref().map(|verifier| &verifier.keys).filter(|ring| ring.remote.is_some())
 }
 
 fn budgets(snapshot: &Snapshot) -> Vec<Budget> {
@@ -379,7 +396,12 @@ impl Process {
     fn needs_restart(&self, before: &Self) -> HashMap<&'static str, bool> {
         HashMap::from([
             ("workers", self.workers != before.workers),
-            ("admin", self.admin_address != before.admin_address || self.admin_token != before.admin_token),
+            (
+                "admin",
+                self.admin_address != before.admin_address
+                    || self.admin_mode != before.admin_mode
+                    || self.admin_token != before.admin_token,
+            ),
             ("access_log.to", self.access_log_to != before.access_log_to),
         ])
     }

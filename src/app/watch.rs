@@ -1,4 +1,4 @@
-//! Notices that the file has changed.
+//! Notices that the file, or the clients' file that it names, has changed.
 //!
 //! By looking, several times a second, rather than by inotify: looking works on every file system and sees through
 //! whatever way a file is replaced (rename over it, a symlink somewhere above it swapped as Kubernetes does it), because it asks the
@@ -8,9 +8,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Watches one path.
+/// Watches the main file and perhaps another one.
 #[derive(Debug)]
 pub(super) struct Watch {
+    main: File,
+    other: Option<File>,
+}
+
+#[derive(Debug)]
+struct File {
     path: PathBuf,
     settled: Option<Seen>,
     last: Option<Seen>,
@@ -30,23 +36,62 @@ struct Seen {
 impl Watch {
     /// From the file's present state.
     pub(super) fn new(path: &Path) -> Self {
-        let seen = Seen::at(path);
-        Self { path: path.to_owned(), settled: seen.clone(), last: seen }
+        Self { main: File::new(path), other: None }
     }
 
-    /// Whether the file is another than at the last [`settle`](Self::settle) and has stopped changing: two looks in a row saw the
+    /// Watches this file too, instead of another that was. One that was watched already is as well known as it was.
+    pub(super) fn follow(&mut self, other: Option<&Path>) {
+        if self.other.as_ref().map(|file| file.path.as_path()) != other {
+            self.other = other.map(File::new);
+        }
+    }
+
+    /// Whether a file is another than at the last [`settle`](Self::settle) and has stopped changing: two looks in a row saw the
     /// same. So a burst of writes is one change, and a half-written file is not read while it is being written.
     pub(super) fn changed(&mut self) -> bool {
-        let now = Seen::at(&self.path);
-        let stable = now == self.last;
-        self.last = now;
-        stable && self.last != self.settled
+        let looks: Vec<_> = self.files().map(File::look).collect();
+        looks.contains(&Look::New) && !looks.contains(&Look::Changing)
     }
 
     /// Takes the present state as known.
     pub(super) fn settle(&mut self) {
-        self.last = Seen::at(&self.path);
-        self.settled = self.last.clone();
+        for file in self.files() {
+            file.last = Seen::at(&file.path);
+            file.settled = file.last.clone();
+        }
+    }
+
+    fn files(&mut self) -> impl Iterator<Item = &mut File> {
+        std::iter::once(&mut self.main).chain(&mut self.other)
+    }
+}
+
+/// What a look at a file finds.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    /// What is known.
+    Known,
+    /// Not what the last look saw.
+    Changing,
+    /// Something that stays.
+    New,
+}
+
+impl File {
+    fn new(path: &Path) -> Self {
+        let seen = Seen::at(path);
+        Self { path: path.to_owned(), settled: seen.clone(), last: seen }
+    }
+
+    fn look(&mut self) -> Look {
+        let now = Seen::at(&self.path);
+        let stable = now == self.last;
+        self.last = now;
+        match stable {
+            false => Look::Changing,
+            true if self.last == self.settled => Look::Known,
+            true => Look::New,
+        }
     }
 }
 
@@ -93,6 +138,33 @@ mod tests {
         assert!(changes(&mut watch));
         fs::remove_file(&b).unwrap();
         assert!(changes(&mut watch));
+        assert!(!changes(&mut watch));
+    }
+    #[test]
+    fn the_other_file_is_followed_for_as_long_as_it_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let [main, a, b] = ["main", "a", "b"].map(|name| dir.path().join(name));
+        for path in [&main, &a, &b] {
+            fs::write(path, "1").unwrap();
+        }
+        let mut watch = Watch::new(&main);
+        let changes = |watch: &mut Watch| {
+            let seen = (0..3).filter(|_| watch.changed()).count();
+            watch.settle();
+            seen > 0
+        };
+        watch.follow(Some(&a));
+        assert!(!changes(&mut watch));
+        fs::write(&a, "12").unwrap();
+        watch.follow(Some(&a));
+        assert!(changes(&mut watch), "following it again does not make a change known");
+        watch.follow(Some(&b));
+        fs::write(&a, "123").unwrap();
+        assert!(!changes(&mut watch));
+        fs::write(&b, "12").unwrap();
+        assert!(changes(&mut watch));
+        watch.follow(None);
+        fs::write(&b, "123").unwrap();
         assert!(!changes(&mut watch));
     }
 }

@@ -4,12 +4,14 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use anyhow::{Context, bail};
 use http::{HeaderName, HeaderValue, Method, Request, header::HOST};
 
 use super::{load, refuse};
-use crate::clock::Clock;
+use crate::clock::{Clock, unix_seconds};
+use crate::identity::jwt::{Cache, Claims, TokenFault};
 use crate::identity::{Identity, Part, identify};
 use crate::limit::WallOffset;
 use crate::policy::{Action, Amount, Limit, Plan, Proceed, Settlement, Subject, plan};
@@ -50,6 +52,7 @@ pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let (clock, wall) = (Clock::system(), WallOffset::default());
     wall.set(clock.wall_now(), clock.now());
+    snapshot.identity.clients.tell(unix_seconds(clock.wall_now()));
     snapshot.policy.schedules.refresh(wall.wall_nanos(clock.now()));
     let (parts, ()) = request(arguments)?.into_parts();
     let conn = ConnInfo::new((arguments.ip, 50_000).into(), "http");
@@ -71,9 +74,10 @@ fn request(arguments: &Arguments) -> anyhow::Result<Request<()>> {
     *request.method_mut() = method;
     *request.uri_mut() = arguments.path.parse().context("--path")?;
     for header in &arguments.headers {
-        let (name, value) = header.split_once(':').with_context(|| format!("--header `{header}`: write `name: value`"))?;
-        let name = HeaderName::from_bytes(name.trim().as_bytes()).with_context(|| format!("--header `{header}`"))?;
-        let value = HeaderValue::from_str(value.trim()).with_context(|| format!("--header `{header}`"))?;
+        // What is complained about may be a key: it is not shown.
+        let (name, value) = header.split_once(':').context("--header: write `name: value`")?;
+        let name = HeaderName::from_bytes(name.trim().as_bytes()).context("--header: not a header's name")?;
+        let value = HeaderValue::from_str(value.trim()).with_context(|| format!("--header `{name}`"))?;
         request.headers_mut().append(name, value);
     }
     if !request.headers().contains_key(HOST) {
@@ -87,7 +91,13 @@ fn report(snapshot: &Snapshot, facts: &Facts<'_>, out: &mut String) {
     if facts.path == "*" {
         return say!(out, "route     none: `OPTIONS *` is answered by the gateway itself");
     }
-    let identity = match identify(facts, &snapshot.identity) {
+    let claims = match believed(snapshot, facts, out) {
+        Ok(claims) => claims,
+        Err(fault) => {
+            return say!(out, "identity  refused with {}: {fault}", if fault == TokenFault::NoKeys { 503 } else { 401 });
+        }
+    };
+    let identity = match identify(facts, &snapshot.identity, claims.as_deref()) {
         Ok(identity) => identity,
         Err(fault) => return say!(out, "identity  refused with 401: {fault}"),
     };
@@ -103,9 +113,30 @@ fn report(snapshot: &Snapshot, facts: &Facts<'_>, out: &mut String) {
     }
 }
 
+/// What the request's token says, if it is believed.
+fn believed(snapshot: &Snapshot, facts: &Facts<'_>, out: &mut String) -> Result<Option<Rc<Claims>>, TokenFault> {
+    let Some(verifier) = &snapshot.identity.jwt else { return Ok(None) };
+    let now = unix_seconds(Clock::system().wall_now());
+    let checked = verifier.find(facts, &snapshot.identity.key_sources).and_then(|token| {
+        let Some(token) = token else { return Ok(None) };
+        Cache::default().check(verifier, &token, now).map(|(claims, _)| Some(claims))
+    });
+    match checked {
+        Ok(None) => {}
+        Ok(Some(_)) => say!(out, "token     believed"),
+        Err(TokenFault::NoKeys) => say!(out, "token     not checked: only a running gateway fetches keys from a URL"),
+        Err(fault) => say!(out, "token     not believed: {}", fault.label().replace('_', " ")),
+    }
+    match checked {
+        Err(fault) if !verifier.ignores(fault) => Err(fault),
+        checked => Ok(checked.ok().flatten()),
+    }
+}
+
 fn report_identity(identity: &Identity<'_>, out: &mut String) {
     let known = match identity.known_by {
         Part::ApiKey => "its API key",
+        Part::User if identity.claims.is_some_and(|claims| claims.user.is_some()) => "the user of its token",
         Part::User => "the user a trusted proxy named",
         Part::Ip => "its address",
     };

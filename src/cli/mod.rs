@@ -13,11 +13,11 @@ use tracing_subscriber::EnvFilter;
 
 use crate::app::{App, Listening, StartError, Stopped, environment};
 use crate::compile::{Ground, compile};
-use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
-use crate::config::document::Document;
+use crate::config::{Config, MainFile};
 use crate::identity::KeyDigest;
 use crate::snapshot::Snapshot;
+use crate::socket::Address;
 
 /// A reverse-proxy gateway with exact rate limiting built in.
 #[derive(Debug, Parser)]
@@ -119,22 +119,33 @@ fn start_logging(format: LogFormat) {
 fn greet(config: &Path, listening: &[Listening]) {
     eprintln!("tollgate {} runs {} and follows its changes", env!("CARGO_PKG_VERSION"), config.display());
     for Listening { name, address } in listening {
-        eprintln!("  listening on {name}  http://{address}");
+        eprintln!("  listening on {name}  {}", url(address));
     }
     if let (Some(public), Some(admin)) = (listening.first(), listening.last()) {
-        eprintln!("try:  curl -i http://{}/", reachable(public.address));
-        eprintln!("      curl http://{}/metrics", reachable(admin.address));
+        eprintln!("try:  curl -i {}", reachable(&public.address, "/"));
+        eprintln!("      curl {}", reachable(&admin.address, "/metrics"));
     }
 }
 
-/// `0.0.0.0` is everywhere; from here it is reached at loopback.
-fn reachable(address: std::net::SocketAddr) -> std::net::SocketAddr {
+fn url(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => format!("http://{address}"),
+        Address::Unix(_) => address.to_string(),
+    }
+}
+
+/// What curl takes. `0.0.0.0` is everywhere; from here it is reached at loopback.
+fn reachable(address: &Address, path: &str) -> String {
+    let address = match address {
+        Address::Unix(socket) => return format!("--unix-socket {} http://localhost{path}", socket.display()),
+        Address::Tcp(address) => address,
+    };
     let ip = match address.ip() {
         std::net::IpAddr::V4(ip) if ip.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
         std::net::IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    (ip, address.port()).into()
+    format!("http://{}{path}", std::net::SocketAddr::new(ip, address.port()))
 }
 
 fn check(file: &Path, format: ReportFormat) -> anyhow::Result<ExitCode> {
@@ -158,8 +169,8 @@ fn check(file: &Path, format: ReportFormat) -> anyhow::Result<ExitCode> {
 
 /// Reads and compiles a file that nothing will run.
 fn load(file: &Path) -> Result<Snapshot, Vec<Diagnostic>> {
-    let document = Document::read(file).map_err(|diagnostic| vec![diagnostic])?;
-    compile(&document, &environment, &Ground::default(), 1)
+    let source = MainFile::read(file, &environment)?.with_clients(&environment);
+    compile(&source, &Ground::default(), 1)
 }
 
 /// Writes to standard output, which may be full or closed.

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use http::HeaderName;
 
 use super::{Compiler, Names};
-use crate::config::diagnostic::{Path, did_you_mean};
-use crate::config::{self, ApiKeySource, NamedField};
+use crate::config::diagnostic::{Path, Problem};
+use crate::config::{self, ApiKeySource, NamedField, TrustedProxy};
 use crate::headers::IdentityHeaders;
-use crate::identity::address::parse_ranges;
-use crate::identity::{Client, Clients, Grouping, IdentityRules, KeyDigest, KeySource, Part, TierId, TrustedProxies};
+use crate::identity::{Grouping, IdentityRules, KeySource, Part, Told, TrustedProxies};
+use crate::request::ForwardedHeader;
 
 impl<'c> Compiler<'c> {
     /// Tier names; one without a name's worth of choice if there are none.
@@ -31,62 +31,6 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    pub(super) fn clients(&mut self, tiers: &[&str]) -> Clients {
-        let root = Path::root("clients");
-        let mut clients = Clients::default();
-        let mut ids = HashSet::new();
-        for (i, client) in self.config.clients.iter().enumerate() {
-            let path = root.index(i);
-            if client.id.is_empty() || client.id.chars().any(char::is_control) {
-                self.problem(&path.key("id"), "an id has at least one character and no control characters");
-            }
-            if !ids.insert(client.id.as_str()) {
-                self.problem(&path.key("id"), format!("the id `{}` is taken already", client.id));
-            }
-            let tier = client.tier.as_deref().map_or(Some(0), |name| {
-                let found = tiers.iter().position(|tier| *tier == name);
-                if found.is_none() {
-                    self.unknown(&path.key("tier"), "tier", name, "tiers", tiers);
-                }
-                found
-            });
-            let id = clients.add(Client {
-                id: client.id.as_str().into(),
-                tier: TierId(tier.and_then(|tier| u16::try_from(tier).ok()).unwrap_or_default()),
-                tenant: client.tenant.as_deref().map(Into::into),
-                exempt: client.exempt,
-            });
-            for (k, key) in client.api_keys.0.iter().enumerate() {
-                let at = path.key("api_keys").index(k);
-                match key.parse::<KeyDigest>() {
-                    Ok(digest) if clients.add_key(digest, id) => {}
-                    Ok(_) => self.problem(&at, "this key belongs to a client already"),
-                    Err(error) => self.problem(&at, error.to_string()),
-                }
-            }
-            for (u, user) in client.users.0.iter().enumerate() {
-                if !clients.add_user(user, id) {
-                    self.problem(&path.key("users").index(u), format!("the user `{user}` belongs to a client already"));
-                }
-            }
-            self.overrides_exist(client, &path.key("limits"));
-        }
-        clients
-    }
-
-    fn overrides_exist(&mut self, client: &config::Client, path: &Path) {
-        let limits: Vec<_> = self.config.limits.iter().map(|limit| limit.name.as_str()).collect();
-        for name in client.limits.keys() {
-            match self.config.limits.iter().find(|limit| limit.name == *name) {
-                None => self.unknown(&path.key(name), "limit", name, "limits", &limits),
-                Some(limit) if limit.rate.is_none() => {
-                    self.problem(&path.key(name), format!("limit `{name}` has no rate that could be replaced"));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-
     pub(super) fn identity(&mut self, names: Names<'c>) -> (IdentityRules, IdentityHeaders) {
         let config = &self.config.identity;
         let path = Path::root("identity");
@@ -94,8 +38,7 @@ impl<'c> Compiler<'c> {
         let default_source = || vec![ApiKeySource::Field(NamedField::Header("x-api-key".to_owned()))];
         let sources = config.api_key.sources.as_ref().map_or_else(default_source, |sources| sources.0.clone());
         let at = path.key("api_key").key("sources");
-        let key_sources: Vec<_> =
-            sources.iter().enumerate().filter_map(|(i, source)| self.key_source(source, &at.index(i))).collect();
+        let key_sources = self.key_sources(&sources, &at);
         let user = path.key("user");
         let user_header = config.user.header.as_ref().and_then(|name| self.header_name(name, &user.key("header")));
         let tier_header = config.user.tier_header.as_ref().and_then(|name| self.header_name(name, &user.key("tier_header")));
@@ -105,22 +48,59 @@ impl<'c> Compiler<'c> {
                 self.problem(&user.key(key), "use a name without _ and .: servers fold such names onto others");
             }
         }
+        let jwt = config.user.jwt.as_ref().and_then(|jwt| self.verifier(jwt, &user.key("jwt"), &names));
+        let forward = self.forward(&config.forward, &path.key("forward"));
+        let token_sources = jwt.iter().flat_map(|verifier| &verifier.sources);
         let headers = IdentityHeaders {
             trusted_only: [&user_header, &tier_header].into_iter().flatten().cloned().collect(),
-            keys: key_sources.iter().filter_map(key_header).collect(),
+            keys: key_sources.iter().chain(token_sources).filter_map(key_header).collect(),
+            told: forward.iter().map(|(_, name)| name.clone()).collect(),
+            forwarded: forwarded_header(self.config.forwarded_header),
         };
+        for (told, name) in &forward {
+            if headers.keys.contains(name) {
+                self.problem(&path.key("forward").key(told.key()), "keys or tokens come in this header");
+            }
+        }
         let rules = IdentityRules {
             order,
             key_sources,
             reject_unknown_keys: config.api_key.unknown == config::Unknown::Reject,
+            jwt,
             user_header,
             tier_header,
             trusted: self.trusted_proxies(),
             grouping: self.grouping(),
-            clients: names.clients,
+            clients: names.known.clients,
+            strip_keys: config.api_key.strip,
+            key_prefixes: names.key_prefixes.into_iter().map(Into::into).collect(),
+            forward,
             tiers: names.tiers.into_iter().map(Into::into).collect(),
         };
         (rules, headers)
+    }
+
+    /// The headers in which upstream is told who somebody is.
+    fn forward(&mut self, forward: &config::IdentityForward, path: &Path) -> Vec<(Told, HeaderName)> {
+        let config::IdentityForward { client, tier, user, tenant, key_hash } = forward;
+        let written =
+            [(Told::Client, client), (Told::Tier, tier), (Told::User, user), (Told::Tenant, tenant), (Told::KeyHash, key_hash)];
+        let mut forward: Vec<(Told, HeaderName)> = Vec::new();
+        for (told, name) in written {
+            let at = path.key(told.key());
+            let Some(name) = name.as_ref().and_then(|name| self.editable(name, &at)) else { continue };
+            if name.as_str().contains(['_', '.']) {
+                self.problem(&at, "use a name without _ and .: servers fold such names onto others");
+            }
+            if WRITTEN_ALWAYS.contains(&name.as_str()) {
+                self.problem(&at, format!("`{name}` has a meaning of its own"));
+            }
+            if forward.iter().any(|(_, other)| *other == name) {
+                self.problem(&at, format!("`{name}` is taken already"));
+            }
+            forward.push((told, name));
+        }
+        forward
     }
 
     fn order(&mut self, order: Option<&[config::IdentityPart]>, path: &Path) -> Vec<Part> {
@@ -141,6 +121,10 @@ impl<'c> Compiler<'c> {
         parts
     }
 
+    pub(super) fn key_sources(&mut self, sources: &[ApiKeySource], path: &Path) -> Vec<KeySource> {
+        sources.iter().enumerate().filter_map(|(i, source)| self.key_source(source, &path.index(i))).collect()
+    }
+
     fn key_source(&mut self, source: &ApiKeySource, path: &Path) -> Option<KeySource> {
         match source {
             ApiKeySource::Bearer => Some(KeySource::Bearer),
@@ -148,7 +132,7 @@ impl<'c> Compiler<'c> {
             ApiKeySource::Field(NamedField::Query(name)) => Some(KeySource::Query(name.as_str().into())),
             ApiKeySource::Field(NamedField::Cookie(name)) => Some(KeySource::Cookie(name.as_str().into())),
             ApiKeySource::Field(NamedField::Claim(_)) => {
-                self.problem(path, "a key does not come in a claim");
+                self.problem(path, "neither a key nor a token comes in a claim");
                 None
             }
         }
@@ -156,32 +140,80 @@ impl<'c> Compiler<'c> {
 
     fn trusted_proxies(&mut self) -> TrustedProxies {
         let root = Path::root("trusted_proxies");
-        let mut ranges = Vec::new();
-        for (i, config::ProxyRange(text)) in self.config.trusted_proxies.0.iter().enumerate() {
-            match parse_ranges(text) {
-                Some(range) => ranges.extend(range),
-                None => {
-                    let hint = did_you_mean(text, ["loopback", "private"]);
-                    self.problem(&root.index(i), format!("`{text}` is not a range; write 10.0.0.0/8, loopback or private"));
-                    if let Some(problem) = self.problems.last_mut() {
-                        problem.hint = hint;
-                    }
-                }
+        let (mut ranges, mut hops) = (Vec::new(), None);
+        for (i, proxy) in self.config.trusted_proxies.0.iter().enumerate() {
+            let at = root.index(i);
+            match proxy {
+                TrustedProxy::Range(text) => ranges.extend(self.range(text, &at).into_iter().flatten()),
+                TrustedProxy::Hops(count @ 1..=MAX_HOPS) if hops.is_none() => hops = Some(*count),
+                TrustedProxy::Hops(1..=MAX_HOPS) => self.problem(&at, "the number of hops stands here once"),
+                TrustedProxy::Hops(_) => self.problem(&at.key("hops"), "from 1 to 32; the connection's peer is the first"),
             }
         }
-        TrustedProxies::new(ranges)
+        if hops.is_some() && !self.config.trusted_proxies.0.iter().any(|proxy| matches!(proxy, TrustedProxy::Range(_))) {
+            self.nobody_is_vouched_for();
+        }
+        TrustedProxies::new(ranges, hops, forwarded_header(self.config.forwarded_header))
+    }
+
+    /// With a number of hops and no range every peer counts as a proxy, so whoever reaches the gateway could say who he is.
+    fn nobody_is_vouched_for(&mut self) {
+        let config = self.config;
+        let user = Path::root("identity").key("user");
+        let mut believed = vec![
+            (user.key("header"), config.identity.user.header.is_some()),
+            (user.key("tier_header"), config.identity.user.tier_header.is_some()),
+        ];
+        for (i, limit) in config.limits.iter().enumerate() {
+            let is_header = matches!(limit.cost, Some(config::Cost::Header(_)));
+            believed.push((Path::root("limits").index(i).key("cost"), is_header));
+        }
+        for (i, exception) in config.exempt.iter().enumerate() {
+            believed.push((Path::root("exempt").index(i).key("header"), exception.header.is_some()));
+        }
+        for (path, _) in believed.into_iter().filter(|(_, given)| *given) {
+            let message = "with nothing but `hops` in `trusted_proxies` anybody could set this header";
+            self.problems.push(Problem::new(path, message).hint("add the proxies' ranges to `trusted_proxies`"));
+        }
     }
 
     fn grouping(&mut self) -> Grouping {
         let config::IpGrouping { ipv4_prefix, ipv6_prefix } = self.config.identity.ip;
-        let path = Path::root("identity").key("ip");
-        if ipv4_prefix > 32 {
+        let grouping = Grouping { ipv4_prefix, ipv6_prefix };
+        self.check_grouping(grouping, &Path::root("identity").key("ip"));
+        grouping
+    }
+
+    /// A limit's own grouping; what it doesn't say is as everywhere else.
+    pub(super) fn own_grouping(&mut self, prefixes: config::IpPrefixes, path: &Path) -> Grouping {
+        let config::IpGrouping { ipv4_prefix, ipv6_prefix } = self.config.identity.ip;
+        if prefixes == config::IpPrefixes::default() {
+            self.problem(path, "say ipv4_prefix, ipv6_prefix or both; `ip` alone is grouped as `identity.ip` says");
+        }
+        self.check_grouping(
+            Grouping { ipv4_prefix: prefixes.ipv4_prefix.unwrap_or(0), ipv6_prefix: prefixes.ipv6_prefix.unwrap_or(0) },
+            path,
+        );
+        Grouping {
+            ipv4_prefix: prefixes.ipv4_prefix.unwrap_or(ipv4_prefix),
+            ipv6_prefix: prefixes.ipv6_prefix.unwrap_or(ipv6_prefix),
+        }
+    }
+
+    fn check_grouping(&mut self, grouping: Grouping, path: &Path) {
+        if grouping.ipv4_prefix > 32 {
             self.problem(&path.key("ipv4_prefix"), "an IPv4 prefix has 0 to 32 bits");
         }
-        if ipv6_prefix > 128 {
+        if grouping.ipv6_prefix > 128 {
             self.problem(&path.key("ipv6_prefix"), "an IPv6 prefix has 0 to 128 bits");
         }
-        Grouping { ipv4_prefix, ipv6_prefix }
+    }
+}
+
+fn forwarded_header(header: config::ForwardedHeader) -> ForwardedHeader {
+    match header {
+        config::ForwardedHeader::XForwardedFor => ForwardedHeader::XForwardedFor,
+        config::ForwardedHeader::Forwarded => ForwardedHeader::Forwarded,
     }
 }
 
@@ -194,5 +226,9 @@ fn key_header(source: &KeySource) -> Option<HeaderName> {
     }
 }
 
+/// Besides those that can't be edited either.
+const WRITTEN_ALWAYS: &[&str] =
+    &["authorization", "cookie", "content-type", "forwarded", "max-forwards", "x-forwarded-host", "x-forwarded-proto"];
+const MAX_HOPS: u8 = 32;
 /// The tier of everybody when none are configured.
 pub(super) const ONLY_TIER: &str = "standard";

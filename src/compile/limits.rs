@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use http::HeaderValue;
 
+use super::clients::Override;
 use super::costs::{Context, queue, settlement};
 use super::{Compiler, Names};
 use crate::config::diagnostic::{Path, Problem};
-use crate::config::{self, NOT_AVAILABLE, NamedField, PerPart, PerWord, RateSpec};
+use crate::config::{self, NamedField, PerPart, PerWord, RateSpec};
 use crate::headers::rate_limit_policy;
 use crate::policy::{Amount, Cost, KeyPart, Limit, Missing, ScheduleId, Window, Windows};
 use crate::snapshot::{LimitMetrics, Room};
@@ -50,19 +51,20 @@ impl Compiler<'_> {
     /// A route whose cost never fits a limit that counts it would answer 429 for ever.
     fn route_costs_fit(&mut self, limits: &[Limit]) {
         let config = self.config;
+        // Asked once for each limit: it looks at every client that has rates of its own.
+        let by_route = limits.iter().filter(|limit| limit.cost == Cost::Route);
+        let bursts: Vec<_> = by_route.filter_map(|limit| Some((limit, limit.amount.smallest_burst()?))).collect();
         for (i, route) in config.routes.iter().enumerate() {
             let Some(cost) = route.cost.map(u64::from) else { continue };
-            for limit in limits.iter().filter(|limit| limit.cost == Cost::Route && limit.counts_all_of(i)) {
-                if let Some(burst) = limit.amount.smallest_burst().filter(|burst| cost > *burst) {
-                    let message = format!("a cost of {cost} never fits limit `{}`, which holds {burst} at once", limit.name);
-                    self.problem(&Path::root("routes").index(i).key("cost"), message);
-                }
+            for (limit, burst) in bursts.iter().filter(|(limit, burst)| cost > *burst && limit.counts_all_of(i)) {
+                let message = format!("a cost of {cost} never fits limit `{}`, which holds {burst} at once", limit.name);
+                self.problem(&Path::root("routes").index(i).key("cost"), message);
             }
         }
     }
 
     fn limit(&mut self, limit: &config::Limit, path: &Path, names: &Names<'_>) -> Option<Limit> {
-        let (per, is_global) = self.per(&limit.per, &path.key("per"));
+        let (per, is_global) = self.per(&limit.per, &path.key("per"), names);
         let matcher = self.matcher(&limit.matches, &path.key("match"), names);
         let unless = limit.unless.as_ref().map(|unless| self.matcher(unless, &path.key("unless"), names));
         if limit.unless.as_ref().is_some_and(is_empty) {
@@ -131,7 +133,7 @@ impl Compiler<'_> {
         Amount::Concurrency(max)
     }
 
-    fn per(&mut self, config::Per(parts): &config::Per, path: &Path) -> (Vec<KeyPart>, bool) {
+    fn per(&mut self, config::Per(parts): &config::Per, path: &Path, names: &Names<'_>) -> (Vec<KeyPart>, bool) {
         let mut per = Vec::new();
         let mut is_global = false;
         if parts.0.is_empty() {
@@ -142,10 +144,11 @@ impl Compiler<'_> {
             match part {
                 PerPart::Word(PerWord::Global) => is_global = true,
                 PerPart::Word(word) => per.extend(key_part(*word)),
+                PerPart::Ip(prefixes) => per.push(KeyPart::Ip(Some(self.own_grouping(*prefixes, &at.key("ip"))))),
                 PerPart::Field(NamedField::Header(name)) => per.extend(self.header_name(name, &at).map(KeyPart::Header)),
                 PerPart::Field(NamedField::Query(name)) => per.push(KeyPart::Query(name.as_str().into())),
                 PerPart::Field(NamedField::Cookie(name)) => per.push(KeyPart::Cookie(name.as_str().into())),
-                PerPart::Field(NamedField::Claim(_)) => self.problem(&at, format!("claims are {NOT_AVAILABLE}")),
+                PerPart::Field(NamedField::Claim(name)) => per.extend(self.claim(name, &at, names).map(KeyPart::Claim)),
             }
         }
         if is_global && !per.is_empty() {
@@ -158,12 +161,9 @@ impl Compiler<'_> {
         let context = self.context(limit, per, path);
         let by_tier = self.rate_spec(rate, &context, &path.key("rate"), names);
         let mut by_client = HashMap::new();
-        for (i, client) in self.config.clients.iter().enumerate() {
-            if let Some(rates) = client.limits.get(&limit.name) {
-                let at = Path::root("clients").index(i).key("limits").key(&limit.name);
-                let windows = self.windows(rates, &context, &at);
-                by_client.extend(names.clients.named(&client.id).map(|id| (id, windows)));
-            }
+        for Override { client, place, rates } in names.known.overrides.get(limit.name.as_str()).into_iter().flatten() {
+            let at = place.path().key("limits").key(&limit.name);
+            by_client.insert(*client, self.windows(rates, &context, &at));
         }
         let during = self.during(limit, &context, &path.key("during"), names);
         Amount::Rate { by_tier, by_client, during }
@@ -324,14 +324,14 @@ fn key_part(word: PerWord) -> Option<KeyPart> {
         PerWord::User => Some(KeyPart::User),
         PerWord::Tenant => Some(KeyPart::Tenant),
         PerWord::Tier => Some(KeyPart::Tier),
-        PerWord::Ip => Some(KeyPart::Ip),
+        PerWord::Ip => Some(KeyPart::Ip(None)),
         PerWord::Route => Some(KeyPart::Route),
         PerWord::Endpoint => Some(KeyPart::Endpoint),
     }
 }
 
 fn missing(written: Option<config::Missing>, per: &[KeyPart]) -> Missing {
-    let skips = per.iter().any(|part| matches!(part, KeyPart::ApiKey | KeyPart::User | KeyPart::Tenant));
+    let skips = per.iter().any(|part| matches!(part, KeyPart::ApiKey | KeyPart::User | KeyPart::Tenant | KeyPart::Claim(_)));
     match written {
         Some(config::Missing::Skip) => Missing::Skip,
         Some(config::Missing::Shared) => Missing::Shared,
@@ -371,9 +371,9 @@ fn breadth(per: &[KeyPart]) -> u8 {
 }
 
 fn is_empty(conditions: &config::Match) -> bool {
-    let config::Match { path, methods, hosts, headers, query, routes, tiers, clients, ips, authenticated, schedule, .. } =
+    let config::Match { path, methods, hosts, headers, query, routes, tiers, clients, ips, authenticated, key_prefix, schedule } =
         conditions;
-    let lists = [path, methods, hosts, routes, tiers, clients, ips, schedule];
+    let lists = [path, methods, hosts, routes, tiers, clients, ips, key_prefix, schedule];
     lists.iter().all(|list| list.is_none()) && headers.is_none() && query.is_none() && authenticated.is_none()
 }
 

@@ -6,15 +6,15 @@ use http::{HeaderName, HeaderValue, Method};
 use ipnetwork::IpNetwork;
 
 use super::{Compiler, Names};
-use crate::config::diagnostic::{Path, Problem};
+use crate::config::diagnostic::{Path, Problem, did_you_mean};
 use crate::config::{self, IgnoreCase, List};
-use crate::identity::{TierId, address::parse_ranges};
-use crate::policy::{HostPattern, Matcher, Pattern, ScheduleId, Value};
+use crate::identity::{RANGE_NAMES, TierId, parse_ranges};
+use crate::policy::{HostPattern, Matcher, Pattern, ScheduleId, Sender, Value};
 
 impl Compiler<'_> {
     pub(super) fn matcher(&mut self, conditions: &config::Match, path: &Path, names: &Names<'_>) -> Matcher {
         let tiers = |compiler: &mut Self, tier: &str, at: &Path| compiler.tier(tier, at, names);
-        let clients = |compiler: &mut Self, client: &str, at: &Path| compiler.client(client, at, names);
+        let clients = |compiler: &mut Self, client: &str, at: &Path| compiler.client(client, at, &names.known);
         let routes = |compiler: &mut Self, route: &str, at: &Path| {
             let found = names.routes.get(route).copied();
             if found.is_none() {
@@ -29,12 +29,14 @@ impl Compiler<'_> {
             methods: self.list(&conditions.methods, &path.key("methods"), Self::method),
             hosts: self.list(&conditions.hosts, &path.key("hosts"), Self::host),
             headers: self.header_values(&conditions.headers, &path.key("headers")),
+            headers_from: Sender::Anybody,
             query: values(&conditions.query).map(|(name, value)| (name.into(), value)).collect(),
             routes: self.list(&conditions.routes, &path.key("routes"), routes),
             tiers: self.list(&conditions.tiers, &path.key("tiers"), tiers),
             clients: self.list(&conditions.clients, &path.key("clients"), clients),
             ips: self.ranges(&conditions.ips, &path.key("ips")),
             authenticated: conditions.authenticated,
+            key_prefixes: self.prefixes(&conditions.key_prefix, &path.key("key_prefix"), names),
             schedules: self.list(&conditions.schedule, &path.key("schedule"), |compiler, schedule, at| {
                 compiler.schedule_id(schedule, at, names)
             }),
@@ -59,21 +61,27 @@ impl Compiler<'_> {
         root: &Path,
         names: &Names<'_>,
         ignored_from: IgnoreCase,
+        headers_from: Sender,
     ) -> Vec<Matcher> {
         let setting = self.config.paths.ignore_case;
         let ignore_case = setting == IgnoreCase::Always || setting == ignored_from;
         let mut matchers = Vec::new();
         for (i, exception) in exceptions.iter().enumerate() {
             let path = root.index(i);
-            if exception.ip.is_none() && exception.path.is_none() && exception.client.is_none() {
-                self.problem(&path, "say whom or what: ip, path or client");
+            let config::Exception { ip, path: paths, client, key_prefix, header } = exception;
+            let lists = [ip, paths, client, key_prefix];
+            if lists.iter().all(|list| list.is_none()) && header.as_ref().is_none_or(BTreeMap::is_empty) {
+                self.problem(&path, "say whom or what: ip, path, client, key_prefix or header");
             }
-            let clients = |compiler: &mut Self, client: &str, at: &Path| compiler.client(client, at, names);
+            let clients = |compiler: &mut Self, client: &str, at: &Path| compiler.client(client, at, &names.known);
             matchers.push(Matcher {
                 paths: self.list(&exception.path, &path.key("path"), Self::pattern),
                 ignore_case,
                 clients: self.list(&exception.client, &path.key("client"), clients),
                 ips: self.ranges(&exception.ip, &path.key("ip")),
+                key_prefixes: self.prefixes(&exception.key_prefix, &path.key("key_prefix"), names),
+                headers: self.header_values(&exception.header, &path.key("header")),
+                headers_from,
                 ..Matcher::default()
             });
         }
@@ -148,14 +156,20 @@ impl Compiler<'_> {
     }
 
     pub(super) fn ranges(&mut self, list: &Option<List<String>>, path: &Path) -> Option<Vec<IpNetwork>> {
-        let ranges = self.list(list, path, |compiler, text, at| {
-            let ranges = parse_ranges(text);
-            if ranges.is_none() {
-                compiler.problem(at, format!("`{text}` is not an address or range; write 10.0.0.0/8, ::1, loopback or private"));
-            }
-            ranges
-        });
+        let ranges = self.list(list, path, Self::range);
         ranges.map(|ranges| ranges.into_iter().flatten().collect())
+    }
+
+    /// A range, a single address or a name that stands for ranges.
+    pub(super) fn range(&mut self, text: &str, path: &Path) -> Option<Vec<IpNetwork>> {
+        let ranges = parse_ranges(text);
+        if ranges.is_none() {
+            let message = format!("`{text}` is not an address or range; write 10.0.0.0/8, ::1, loopback or private");
+            let mut problem = Problem::new(path.clone(), message);
+            problem.hint = did_you_mean(text, RANGE_NAMES.iter().copied());
+            self.problems.push(problem);
+        }
+        ranges
     }
 
     pub(super) fn tier(&mut self, name: &str, path: &Path, names: &Names<'_>) -> Option<TierId> {
@@ -171,15 +185,6 @@ impl Compiler<'_> {
         if found.is_none() {
             let known: Vec<_> = names.schedules.keys().copied().collect();
             self.unknown(path, "schedule", name, "schedules", &known);
-        }
-        found
-    }
-
-    fn client(&mut self, name: &str, path: &Path, names: &Names<'_>) -> Option<crate::identity::ClientId> {
-        let found = names.clients.named(name);
-        if found.is_none() {
-            let known: Vec<_> = self.config.clients.iter().map(|client| client.id.as_str()).collect();
-            self.unknown(path, "client", name, "clients", &known);
         }
         found
     }

@@ -3,32 +3,34 @@
 //! The only road from one to the other. All references are resolved here, so nothing later looks up a name; all numbers are
 //! checked here, so nothing later checks again. A problem does not stop the search for more.
 
+mod clients;
 mod costs;
 mod identity;
+mod key_prefixes;
 mod limits;
+mod listeners;
 mod matching;
 mod rooms;
 mod routes;
 mod schedules;
+mod tokens;
 
-use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use http::StatusCode;
 
 use crate::config::diagnostic::{Diagnostic, Path, Problem, did_you_mean};
-use crate::config::document::Document;
-use crate::config::{self, Config, NOT_AVAILABLE};
+use crate::config::{self, Config, NOT_AVAILABLE, Source};
 use crate::headers::Family;
-use crate::identity::Clients;
+use crate::identity::jwt::KeyRings;
 use crate::limit::{Calendars, KeyHasher, Quotas, Spaces};
-use crate::policy::{Policy, RouteId, Routes, ScheduleId, Schedules, UpstreamId};
+use crate::policy::{Policy, RouteId, Routes, ScheduleId, Schedules, Sender, UpstreamId};
 use crate::request::PathRules;
 use crate::respond::BodyForm;
-use crate::snapshot::{AccessLog, Listener, Process, Rejection, Snapshot};
+use crate::snapshot::{AccessLog, Process, Rejection, Snapshot};
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::Registry;
+use clients::KnownClients;
 
 /// What outlives configurations and a new one is compiled against.
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub struct Ground {
     pub spaces: Spaces,
     /// Every calendar ever configured.
     pub calendars: Calendars,
+    /// Where tokens' keys hang.
+    pub key_rings: KeyRings,
     /// Makes counter keys.
     pub hasher: KeyHasher,
     /// Where counts are kept.
@@ -52,40 +56,35 @@ impl Default for Ground {
             quotas: Quotas::default(),
             spaces: Spaces::default(),
             calendars: Calendars::default(),
+            key_rings: KeyRings::default(),
             hasher: KeyHasher::default(),
             registry: Registry::new(0),
         }
     }
 }
 
-/// Compiles a document.
+/// Compiles what was read.
 ///
 /// # Errors
-/// Every problem, with its place.
-pub fn compile(
-    document: &Document,
-    env: &dyn Fn(&str) -> Option<String>,
-    ground: &Ground,
-    generation: u64,
-) -> Result<Snapshot, Vec<Diagnostic>> {
-    let parsed = document.parse(env)?;
-    let mut problems = parsed.problems.clone();
-    let mut snapshot = None;
-    if let Some(config) = &parsed.config {
-        let is_incomplete = |key: &str| parsed.is_incomplete(key);
-        let mut compiler = Compiler { config, ground, problems: Vec::new(), is_incomplete: &is_incomplete };
+/// Every problem of every file, with its place.
+pub fn compile(source: &Source, ground: &Ground, generation: u64) -> Result<Snapshot, Vec<Diagnostic>> {
+    let (mut snapshot, mut problems) = (None, Vec::new());
+    if let Some(config) = source.config() {
+        let is_incomplete = |key: &str| source.is_incomplete(key);
+        let mut compiler = Compiler { source, config, ground, problems: Vec::new(), is_incomplete: &is_incomplete };
         snapshot = compiler.snapshot(generation);
-        let original = |problem: Problem| Problem { path: parsed.original(&problem.path), ..problem };
-        problems.extend(compiler.problems.into_iter().map(original));
+        problems = compiler.problems;
     }
+    let diagnostics = source.diagnose(problems);
     match snapshot {
-        Some(snapshot) if problems.is_empty() => Ok(snapshot),
-        _ => Err(document.locate(&problems)),
+        Some(snapshot) if diagnostics.is_empty() => Ok(snapshot),
+        _ => Err(diagnostics),
     }
 }
 
 /// The search for problems.
 struct Compiler<'c> {
+    source: &'c Source,
     config: &'c Config,
     ground: &'c Ground,
     problems: Vec<Problem>,
@@ -96,10 +95,14 @@ struct Compiler<'c> {
 /// What names mean.
 struct Names<'c> {
     tiers: Vec<&'c str>,
-    clients: Clients,
+    known: KnownClients<'c>,
+    /// Prefixes of keys that conditions name, in the order of their bits.
+    key_prefixes: Vec<&'c str>,
     routes: BTreeMap<&'c str, RouteId>,
     upstreams: BTreeMap<&'c str, UpstreamId>,
     schedules: BTreeMap<&'c str, ScheduleId>,
+    /// Claims that limits count by, in the order of their ids.
+    claims: Vec<&'c str>,
 }
 
 impl<'c> Compiler<'c> {
@@ -107,13 +110,17 @@ impl<'c> Compiler<'c> {
         let config = self.config;
         let listeners = self.listeners();
         let tiers = self.tiers();
-        let clients = self.clients(&tiers);
+        let known = self.clients(&tiers);
+        let key_prefixes = self.key_prefixes();
         let routes = self.indexed(&Path::root("routes"), config.routes.iter().map(|route| route.name.as_str()), RouteId);
         let upstreams = (0..).zip(config.upstreams.keys()).map(|(i, name)| (name.as_str(), UpstreamId(i))).collect();
         let (schedules, times) = self.schedules();
-        let names = Names { tiers, clients, routes, upstreams, schedules };
-        let exempt = self.exceptions(&config.exempt, &Path::root("exempt"), &names, config::IgnoreCase::Always);
-        let blocked = self.exceptions(&config.blocked, &Path::root("blocked"), &names, config::IgnoreCase::Limits);
+        let claims = tokens::counted_claims(&config.limits);
+        let names = Names { tiers, known, key_prefixes, routes, upstreams, schedules, claims };
+        let exempt =
+            self.exceptions(&config.exempt, &Path::root("exempt"), &names, config::IgnoreCase::Always, Sender::TrustedProxy);
+        let blocked =
+            self.exceptions(&config.blocked, &Path::root("blocked"), &names, config::IgnoreCase::Limits, Sender::Anybody);
         let (limits, rooms) = self.limits(&names);
         let compiled_routes = self.routes(&names);
         let compiled_upstreams = self.upstreams();
@@ -179,58 +186,6 @@ impl<'c> Compiler<'c> {
         indexed
     }
 
-    fn listeners(&mut self) -> Vec<Arc<Listener>> {
-        let root = Path::root("listeners");
-        let config = self.config;
-        if config.listeners.is_empty() && !(self.is_incomplete)("listeners") {
-            self.problem(&root, "at least one listener is needed");
-        }
-        self.indexed(&root, config.listeners.iter().map(|listener| listener.name.as_str()), |i| i);
-        let mut taken = HashSet::new();
-        let mut listeners = Vec::new();
-        for (i, listener) in config.listeners.iter().enumerate() {
-            let path = root.index(i);
-            if listener.proxy_protocol == config::ProxyProtocol::Required {
-                self.problem(&path.key("proxy_protocol"), NOT_AVAILABLE);
-            }
-            let Some(address) = self.address(&listener.address, &path.key("address")) else { continue };
-            if !taken.insert(address) {
-                self.problem(&path.key("address"), format!("{address} is taken by another listener"));
-            }
-            let speaks = |protocol| listener.protocols.0.contains(&protocol);
-            if listener.protocols.0.is_empty() {
-                self.problem(&path.key("protocols"), "at least one of http1 and http2 is needed");
-            }
-            if listener.max_connections == 0 {
-                self.problem(&path.key("max_connections"), "must be at least 1");
-            }
-            let timeouts = &listener.timeouts;
-            let path = path.key("timeouts");
-            listeners.push(Arc::new(Listener {
-                name: listener.name.as_str().into(),
-                address,
-                http1: speaks(config::Protocol::Http1),
-                http2: speaks(config::Protocol::Http2),
-                max_connections: listener.max_connections,
-                max_connections_per_ip: listener.max_connections_per_ip,
-                header_timeout: self.positive(timeouts.header, &path.key("header")),
-                body_idle_timeout: self.positive(timeouts.body_idle, &path.key("body_idle")),
-                keep_alive_timeout: self.positive(timeouts.keep_alive, &path.key("keep_alive")),
-                write_idle_timeout: self.positive(timeouts.write_idle, &path.key("write_idle")),
-            }));
-        }
-        listeners
-    }
-
-    fn address(&mut self, text: &str, path: &Path) -> Option<SocketAddr> {
-        match text.parse() {
-            Ok(address) => return Some(address),
-            Err(_) if text.starts_with("unix:") => self.problem(path, format!("unix sockets are {NOT_AVAILABLE}")),
-            Err(_) => self.problem(path, format!("`{text}` is not an address; write ip:port or [v6]:port, such as 0.0.0.0:8080")),
-        }
-        None
-    }
-
     fn positive(&mut self, span: crate::units::Span, path: &Path) -> std::time::Duration {
         if span.0.is_zero() {
             self.problem(path, "must be more than zero");
@@ -241,14 +196,7 @@ impl<'c> Compiler<'c> {
     fn process(&mut self) -> Option<Process> {
         let config = self.config;
         let path = Path::root("admin");
-        let address = self.address(&config.admin.address, &path.key("address"));
-        if address.is_some_and(|address| !address.ip().is_loopback()) && config.admin.token.is_empty() {
-            self.problem(&path.key("address"), "an address that is not loopback needs `admin.token`");
-        }
-        let taken = config.listeners.iter().any(|listener| listener.address.parse().is_ok_and(|taken| address == Some(taken)));
-        if taken && address.is_some_and(|address| address.port() != 0) {
-            self.problem(&path.key("address"), "this address is a public listener's");
-        }
+        let (address, admin_mode) = self.admin_address(&path);
         if config.store.memory.max_keys == 0 {
             self.problem(&Path::root("store").key("memory").key("max_keys"), "must be at least 1");
         }
@@ -261,6 +209,7 @@ impl<'c> Compiler<'c> {
                 config::Workers::Count(count) => Some(count),
             },
             admin_address: address?,
+            admin_mode,
             admin_token: Some(config.admin.token.as_str()).filter(|token| !token.is_empty()).map(Into::into),
             access_log_to: config.access_log.to.as_str().into(),
             shutdown_delay: config.shutdown.delay.0,

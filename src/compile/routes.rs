@@ -144,7 +144,7 @@ impl Compiler<'_> {
         lines.iter().filter_map(line).collect()
     }
 
-    fn editable(&mut self, name: &str, path: &Path) -> Option<HeaderName> {
+    pub(super) fn editable(&mut self, name: &str, path: &Path) -> Option<HeaderName> {
         let name = self.header_name(name, path)?;
         if NOT_EDITABLE.contains(&name.as_str()) {
             self.problem(path, format!("`{name}` belongs to the connection and is the gateway's to set"));

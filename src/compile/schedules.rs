@@ -143,16 +143,19 @@ const DAYS: [(&str, Weekday); 7] = [
 mod tests {
     use super::*;
     use crate::compile::Ground;
+    use crate::config::MainFile;
     use crate::config::document::Document;
     use jiff::civil::time;
 
     /// Compiles the `schedules` of a file: what they become, and the problems.
     fn compiled(schedules: &str) -> (Vec<Schedule>, Vec<String>) {
         let text = format!("listeners: []\nroutes: []\nschedules:\n{schedules}");
-        let parsed = Document { name: "g.yaml".into(), text }.parse(&|_| None).unwrap();
-        let config = parsed.config.unwrap();
+        let document = Document { name: "g.yaml".into(), text };
+        let parsed = document.parse(&|_| None).unwrap();
+        let source = MainFile::parse(document, &|_| None).unwrap().with_clients(&|_| None);
+        let config = source.config().unwrap();
         let ground = Ground::default();
-        let mut compiler = Compiler { config: &config, ground: &ground, problems: Vec::new(), is_incomplete: &|_| false };
+        let mut compiler = Compiler { source: &source, config, ground: &ground, problems: Vec::new(), is_incomplete: &|_| false };
         let (names, list) = compiler.schedules();
         assert!((0..).zip(names.values()).all(|(i, id)| *id == ScheduleId(i)));
         let problems = parsed.problems.iter().chain(&compiler.problems);

@@ -34,6 +34,12 @@ impl Path {
         self.with(Segment::Index(index))
     }
 
+    /// Whether what stands here may be a key, a token or a secret.
+    #[must_use]
+    pub fn is_secret(&self) -> bool {
+        self.0.iter().any(|segment| matches!(segment, Segment::Key(key) if SECRET_KEYS.contains(&key.as_str())))
+    }
+
     fn with(&self, segment: Segment) -> Self {
         let mut path = self.clone();
         path.0.push(segment);
@@ -160,3 +166,6 @@ pub fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) ->
     // A third of the letters may be wrong: `burts` finds `burst`, `x` finds nothing.
     (closeness(&best) * 3 <= best.len().max(3)).then(|| format!("did you mean `{best}`?"))
 }
+
+/// Keys of the file below which secrets stand, or plain keys that somebody has put there by mistake.
+pub(super) const SECRET_KEYS: &[&str] = &["api_keys", "secret", "token"];

@@ -4,15 +4,16 @@
 //! offending node is noted and taken out, and the tree is tried again, until it fits. The same tree is where
 //! `${NAME}` is replaced from the environment: inside scalars, where it cannot change the file's structure.
 
-use std::collections::HashMap;
 use std::io::Read;
 
 use serde_yaml::Value;
 
 use super::Config;
 use super::diagnostic::{Diagnostic, Path, Problem};
+use super::excerpt::Excerpts;
 use super::position::Positions;
-use super::repair::{Blame, MAX_PROBLEMS, Removed, cut, key_text, node_at};
+use super::repair::{MAX_PROBLEMS, Removed, cut};
+use super::substitution::Substitution;
 
 /// A file's text under the name it was given.
 #[derive(Debug, Clone)]
@@ -40,6 +41,13 @@ impl Document {
     /// # Errors
     /// A diagnostic about the file as a whole.
     pub fn read(path: &std::path::Path) -> Result<Self, Diagnostic> {
+        Self::read_up_to(path, 1)
+    }
+
+    #[expect(clippy::result_large_err, reason = "once per file, not per request")]
+    /// Reads a file of at most so many MiB.
+    pub(super) fn read_up_to(path: &std::path::Path, mebibytes: u64) -> Result<Self, Diagnostic> {
+        let most = mebibytes << 20;
         let name = path.display().to_string();
         let fail = |error: std::io::Error| Diagnostic::of_file(&name, format!("cannot read the file: {error}"));
         // Before it is opened: opening a pipe would wait for somebody to write to it.
@@ -48,9 +56,9 @@ impl Document {
         }
         let file = std::fs::File::open(path).map_err(fail)?;
         let mut bytes = Vec::new();
-        file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(Diagnostic::of_file(&name, "the file is larger than 1 MiB"));
+        file.take(most + 1).read_to_end(&mut bytes).map_err(fail)?;
+        if bytes.len() as u64 > most {
+            return Err(Diagnostic::of_file(&name, format!("the file is larger than {mebibytes} MiB")));
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Self { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text) }),
@@ -64,15 +72,8 @@ impl Document {
 
     /// Parses the text; `env` answers for `${NAME}`.
     pub fn parse(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Parsed, Vec<Diagnostic>> {
-        if let Some(line) = too_deep(&self.text) {
-            let excerpt = self.line(line);
-            return Err(vec![Diagnostic { line, column: 1, excerpt, ..Diagnostic::of_file(&self.name, "nested too deeply") }]);
-        }
-        let mut tree: Value = serde_yaml::from_str(&self.text).map_err(|error| vec![self.syntax(&error)])?;
-        if tree.is_null() {
-            return Err(vec![Diagnostic::of_file(&self.name, "the file is empty")]);
-        }
-        let mut substitution = Substitution { env, problems: Vec::new(), retyped: HashMap::new() };
+        let mut tree = self.tree()?;
+        let mut substitution = Substitution::new(env);
         substitution.walk(&mut tree, &Path::default());
         let Substitution { mut problems, mut retyped, .. } = substitution;
         let mut removed = Removed::default();
@@ -80,43 +81,38 @@ impl Document {
         for problem in problems.iter().rev() {
             removed.take_out(&mut tree, &problem.path);
         }
-        let config = loop {
-            let error = match shape(&tree) {
-                Ok(config) => break Some(config),
-                Err(error) => error,
-            };
-            let blame = Blame::of(&error);
-            // `${PORT}` became a number where text was wanted, or the other way round: take it as text once.
-            if let Some(text) = retyped.remove(&blame.path)
-                && let Some(node) = node_at(&mut tree, &blame.path)
-            {
-                *node = Value::String(text);
-                continue;
-            }
-            if !blame.known.is_empty() {
-                // Every unknown key of this map at once, in the file's order.
-                problems.extend(removed.take_out_unknown(&mut tree, &blame));
-            } else {
-                let original = removed.original(&blame.path);
-                if !removed.explains(&original, &blame.message) {
-                    problems.push(blame.problem(original));
-                }
-                if !removed.take_out(&mut tree, &blame.path) {
-                    break None;
-                }
-            }
-            if problems.len() >= MAX_PROBLEMS {
-                break None;
-            }
-        };
+        let config = removed.fit(&mut tree, &mut retyped, &mut problems);
         problems.truncate(MAX_PROBLEMS);
         Ok(Parsed { config, problems, removed })
+    }
+
+    /// The line at which it is nested more deeply than any parser should see.
+    pub(super) fn too_deep(&self) -> Option<usize> {
+        too_deep(&self.text)
+    }
+
+    /// The text as a tree, if it is YAML.
+    pub(super) fn tree(&self) -> Result<Value, Vec<Diagnostic>> {
+        if let Some(line) = self.too_deep() {
+            let excerpt = self.excerpts().line(line);
+            return Err(vec![Diagnostic { line, column: 1, excerpt, ..Diagnostic::of_file(&self.name, "nested too deeply") }]);
+        }
+        let tree: Value = serde_yaml::from_str(&self.text).map_err(|error| vec![self.syntax(&error)])?;
+        if tree.is_null() {
+            return Err(vec![Diagnostic::of_file(&self.name, "the file is empty")]);
+        }
+        Ok(tree)
     }
 
     /// Adds line, column and excerpt.
     #[must_use]
     pub fn locate(&self, problems: &[Problem]) -> Vec<Diagnostic> {
+        if problems.is_empty() {
+            return Vec::new();
+        }
         let positions = Positions::of(&self.text);
+        let mut excerpts = self.excerpts();
+        excerpts.hide(positions.secrets());
         let mut diagnostics: Vec<_> = problems
             .iter()
             .map(|problem| {
@@ -128,7 +124,7 @@ impl Document {
                     path: problem.path.to_string(),
                     message: problem.message.clone(),
                     hint: problem.hint.clone(),
-                    excerpt: self.line(line),
+                    excerpt: excerpts.line(line),
                 }
             })
             .collect();
@@ -136,9 +132,8 @@ impl Document {
         diagnostics
     }
 
-    fn line(&self, number: usize) -> String {
-        let line = number.checked_sub(1).and_then(|index| self.text.lines().nth(index)).unwrap_or_default();
-        line.chars().take(160).map(|c| if c == '\t' { ' ' } else { c }).collect()
+    fn excerpts(&self) -> Excerpts<'_> {
+        Excerpts::of(&self.text)
     }
 
     fn syntax(&self, error: &serde_yaml::Error) -> Diagnostic {
@@ -146,9 +141,10 @@ impl Document {
         let message = error.to_string();
         // The library appends the place to its message; ours is in front.
         let message = cut(message.split(" at line ").next().unwrap_or(&message).to_owned());
-        let tab = self.line(line).is_empty() || !self.text.lines().any(|l| l.trim_start_matches(' ').starts_with('\t'));
-        let hint = (!tab).then(|| "indent with spaces, not tabs".to_owned());
-        Diagnostic { line, column, hint, excerpt: self.line(line), ..Diagnostic::of_file(&self.name, message) }
+        let excerpt = self.excerpts().line_out_of_context(line);
+        let tab = line > 0 && self.text.lines().any(|l| l.trim_start_matches(' ').starts_with('\t'));
+        let hint = tab.then(|| "indent with spaces, not tabs".to_owned());
+        Diagnostic { line, column, hint, excerpt, ..Diagnostic::of_file(&self.name, message) }
     }
 }
 
@@ -168,11 +164,11 @@ impl Parsed {
 
 /// The line where more brackets are open than any sensible file has. The YAML scanner takes time that grows with the square of the
 /// depth, so it must not see such a file. Brackets in strings count too, hence the generous limit; a line that starts with a word in
-/// the first column closes whatever was open.
+/// the first column, or with an item, closes whatever was open.
 fn too_deep(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (number, line) in (1..).zip(text.lines()) {
-        if line.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        if line.starts_with(|c: char| c.is_ascii_alphanumeric()) || line.starts_with("- ") {
             depth = 0;
         }
         for byte in line.bytes() {
@@ -189,82 +185,6 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// Borrows the tree, so that trying again costs no copy.
-fn shape(tree: &Value) -> Result<Config, serde_path_to_error::Error<serde_yaml::Error>> {
-    serde_path_to_error::deserialize(tree)
-}
-
-/// Replaces `${NAME}` in every scalar.
-struct Substitution<'e> {
-    env: &'e dyn Fn(&str) -> Option<String>,
-    problems: Vec<Problem>,
-    /// Scalars that became a number or boolean, with their text.
-    retyped: HashMap<Path, String>,
-}
-
-impl Substitution<'_> {
-    fn walk(&mut self, node: &mut Value, path: &Path) {
-        match node {
-            Value::String(text) if text.contains("${") => {
-                let written = std::mem::take(text);
-                match self.replace(&written) {
-                    Ok(replaced) => {
-                        let whole = written.starts_with("${") && written.find('}') == Some(written.len() - 1);
-                        *node = match whole.then(|| serde_yaml::from_str(&replaced)) {
-                            Some(Ok(value @ (Value::Number(_) | Value::Bool(_)))) => {
-                                self.retyped.insert(path.clone(), replaced);
-                                value
-                            }
-                            _ => Value::String(replaced),
-                        };
-                    }
-                    Err(message) => self.problems.push(Problem::new(path.clone(), message)),
-                }
-            }
-            Value::Sequence(items) => {
-                for (index, item) in items.iter_mut().enumerate() {
-                    self.walk(item, &path.index(index));
-                }
-            }
-            Value::Mapping(map) => {
-                for (key, value) in map.iter_mut() {
-                    self.walk(value, &path.key(&key_text(key)));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn replace(&self, text: &str) -> Result<String, String> {
-        let mut replaced = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once("${") {
-            if let Some(before) = before.strip_suffix('$') {
-                replaced.push_str(before);
-                replaced.push_str("${");
-                rest = after;
-                continue;
-            }
-            replaced.push_str(before);
-            let (expression, after) = after.split_once('}').ok_or("`${` without `}`; write `$${` for a literal `${`")?;
-            let (name, default) = match expression.split_once(":-") {
-                Some((name, default)) => (name, Some(default)),
-                None => (expression, None),
-            };
-            match ((self.env)(name).filter(|value| default.is_none() || !value.is_empty()), default) {
-                (Some(value), _) => replaced.push_str(&value),
-                (None, Some(default)) => replaced.push_str(default),
-                (None, None) => return Err(format!("the environment has no `{name}`; `${{{name}:-default}}` gives a default")),
-            }
-            rest = after;
-        }
-        replaced.push_str(rest);
-        Ok(replaced)
-    }
-}
-
-/// A second is enough to say what is wrong with it, on any machine.
-const MAX_FILE: u64 = 1 << 20;
 const MAX_DEPTH: usize = 1000;
 
 #[cfg(test)]
@@ -286,7 +206,7 @@ mod tests {
         );
         let expected = [
             "g.yaml:2:5: listeners[0]: `address` is required here",
-            "g.yaml:2:16: listeners[0].addres: unknown key `addres`; known here: name, address, protocols, proxy_protocol, max_connections, max_connections_per_ip, tls, timeouts (did you mean `address`?)",
+            "g.yaml:2:16: listeners[0].addres: unknown key `addres`; known here: name, address, mode, protocols, proxy_protocol, max_connections, max_connections_per_ip, tls, timeouts (did you mean `address`?)",
             "g.yaml:5:22: listeners[1].max_connections: invalid type: string \"many\", expected a whole number",
             "g.yaml:8:35: limits[0].rate: `fortnight` is not a period; use s, min, hour, day, week, month or a duration such as 15min",
             "g.yaml:9:5: limits[1]: `name` is required here",

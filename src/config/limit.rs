@@ -177,9 +177,8 @@ pub struct Match {
     pub ips: Option<List<String>>,
     /// Whether the client is known by key or user.
     pub authenticated: Option<bool>,
-    /// Not available in this version.
-    #[schemars(skip)]
-    pub key_prefix: NotYet,
+    /// How the text of its known API key begins.
+    pub key_prefix: Option<List<String>>,
     /// Schedules by name.
     pub schedule: Option<List<String>>,
 }

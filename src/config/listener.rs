@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{List, NotYet, seconds};
+use super::{FileMode, List, NotYet, seconds};
 use crate::units::Span;
 
 /// One listening socket.
@@ -12,12 +12,14 @@ use crate::units::Span;
 pub struct Listener {
     /// Names it in logs and metrics.
     pub name: String,
-    /// `ip:port` or `[v6]:port`.
+    /// `ip:port`, `[v6]:port` or `unix:/path`.
     pub address: String,
+    /// Who may connect to a Unix socket: its file's permission bits, `"0660"` by default.
+    pub mode: Option<FileMode>,
     /// Protocols in clear text: HTTP/2 by prior knowledge.
     #[serde(default = "default_protocols")]
     pub protocols: List<Protocol>,
-    /// The PROXY protocol; only `off` in this version.
+    /// Whether connections begin with a PROXY protocol header, v1 or v2.
     #[serde(default)]
     pub proxy_protocol: ProxyProtocol,
     /// Connections at once.

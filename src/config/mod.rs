@@ -5,9 +5,12 @@
 //!
 //! A key whose capability does not exist yet has the type [`NotYet`], which refuses it by name: never silently ignored.
 
+mod address;
+mod clients_file;
 mod cost;
 pub mod diagnostic;
 pub mod document;
+mod excerpt;
 mod identity;
 mod limit;
 mod listener;
@@ -16,6 +19,9 @@ mod position;
 mod repair;
 mod route;
 mod schedule;
+mod source;
+mod substitution;
+mod token;
 mod words;
 
 use std::collections::BTreeMap;
@@ -25,8 +31,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::units::Span;
+pub use address::{FileMode, ForwardedHeader, IpPrefixes, TrustedProxy};
+pub use clients_file::ClientsFile;
 pub use cost::{Cost, Delay, HeaderCost, Number, Over, ResponseHeaderCost, ResponseJsonCost};
-pub use identity::{ApiKey, Client, Exception, Identity, IdentityPart, IpGrouping, Unknown, User};
+pub use identity::{ApiKey, Client, ClientKey, Exception, Identity, IdentityForward, IdentityPart, IpGrouping, Unknown, User};
 pub use limit::{Algorithm, Align, During, Limit, Match, Missing, Mode, Statuses, Warmup};
 pub use listener::{EncodedSlash, IgnoreCase, Listener, ListenerTimeouts, Paths, Protocol, ProxyProtocol, TrailingSlash};
 pub use operation::{AccessLog, Admin, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown, Store};
@@ -35,10 +43,11 @@ pub use route::{
     UpstreamTimeouts,
 };
 pub use schedule::Schedule;
+pub use source::{MainFile, Place, Source};
+pub use token::{Jwt, Secret, TokenAlgorithm, TokenClaims, TokenKeys};
 pub(crate) use words::NOT_AVAILABLE;
 pub use words::{
-    ApiKeySource, Endpoint, List, NamedField, NotYet, Per, PerPart, PerWord, ProxyRange, RateSpec, StatusPattern, Windows,
-    Workers,
+    ApiKeySource, Endpoint, List, NamedField, NotYet, Per, PerPart, PerWord, RateSpec, StatusPattern, Windows, Workers,
 };
 
 /// The whole file.
@@ -53,9 +62,13 @@ pub struct Config {
     /// Worker threads: `auto` is one per core.
     #[serde(default)]
     pub workers: Workers,
-    /// Proxies whose X-Forwarded-For and identity headers are believed: CIDR ranges, or the names `loopback` and `private`.
+    /// Proxies whose forwarding and identity headers are believed: CIDR ranges, names such as `loopback` and `private`, or
+    /// `{hops: N}`.
     #[serde(default)]
-    pub trusted_proxies: List<ProxyRange>,
+    pub trusted_proxies: List<TrustedProxy>,
+    /// The header in which those name the addresses before them.
+    #[serde(default)]
+    pub forwarded_header: ForwardedHeader,
     /// How paths are compared.
     #[serde(default)]
     pub paths: Paths,
@@ -68,10 +81,8 @@ pub struct Config {
     /// Known clients.
     #[serde(default)]
     pub clients: Vec<Client>,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub clients_file: NotYet,
+    /// More of them: a file with such a list, YAML or JSON, as seen from the working directory. Followed like this one.
+    pub clients_file: Option<String>,
     /// Requests that no limit counts.
     #[serde(default)]
     pub exempt: Vec<Exception>,

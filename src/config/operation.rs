@@ -4,22 +4,24 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::words::word_only;
-use super::{List, NotYet, seconds};
+use super::{FileMode, List, NotYet, seconds};
 use crate::units::{Share, Span};
 
 /// The admin listener.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// `ip:port`. Anything but loopback requires a token.
+    /// `ip:port` or `unix:/path`. Anything that other machines may reach requires a token.
     pub address: String,
+    /// Who may connect to a Unix socket: its file's permission bits, `"0600"` by default.
+    pub mode: Option<FileMode>,
     /// Bearer token for everything but `/healthz` and `/readyz`; empty means none.
     pub token: String,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { address: "127.0.0.1:9900".to_owned(), token: String::new() }
+        Self { address: "127.0.0.1:9900".to_owned(), mode: None, token: String::new() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use saphyr::{LoadableYamlNode, MarkedYaml, YamlData};
 
-use super::diagnostic::{Path, Segment};
+use super::diagnostic::{Path, SECRET_KEYS, Segment};
 
 /// The file as a tree that knows where its nodes stand.
 pub(crate) struct Positions<'t>(Option<MarkedYaml<'t>>);
@@ -36,6 +36,50 @@ impl<'t> Positions<'t> {
             }
         }
         Some(place)
+    }
+}
+
+impl Positions<'_> {
+    /// Where scalars stand that must not be shown, those of several lines included.
+    pub(crate) fn secrets(&self) -> Vec<Hidden> {
+        let mut found = Vec::new();
+        if let Some(root) = &self.0 {
+            collect_secrets(root, Secret::Unless, &mut found);
+        }
+        found
+    }
+}
+
+/// The place of a scalar: lines from 1, columns from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    pub(crate) from: (usize, usize),
+    pub(crate) to: (usize, usize),
+}
+
+/// Whether a node is below a key that makes it secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Secret {
+    Below,
+    Unless,
+}
+
+fn collect_secrets(node: &MarkedYaml<'_>, secret: Secret, found: &mut Vec<Hidden>) {
+    match &untagged(node).data {
+        YamlData::Mapping(map) => {
+            for (key, value) in map {
+                let is_secret = SECRET_KEYS.iter().any(|secret| names(key, secret));
+                collect_secrets(value, if is_secret { Secret::Below } else { secret }, found);
+            }
+        }
+        YamlData::Sequence(items) => items.iter().for_each(|item| collect_secrets(item, secret, found)),
+        // A digest may be shown: what is wrong with it is to be seen.
+        YamlData::Value(saphyr::Scalar::String(text)) if text.starts_with("sha256:") => {}
+        _ if secret == Secret::Below => {
+            let point = |marker: saphyr::Marker| (marker.line(), marker.col());
+            found.push(Hidden { from: point(node.span.start), to: point(node.span.end) });
+        }
+        _ => {}
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use serde::de::DeserializeOwned;
 use serde_yaml::Value;
 
 use super::diagnostic::{Path, Problem, Segment, did_you_mean};
@@ -16,6 +17,45 @@ pub(super) struct Removed {
 }
 
 impl Removed {
+    /// What a tree is when everything that is wrong is noted and taken out; `None` when that is all of it.
+    pub(super) fn fit<T: DeserializeOwned>(
+        &mut self,
+        tree: &mut Value,
+        retyped: &mut HashMap<Path, String>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<T> {
+        loop {
+            // Borrows the tree, so that trying again costs no copy.
+            let error = match serde_path_to_error::deserialize(&*tree) {
+                Ok(fitting) => return Some(fitting),
+                Err(error) => error,
+            };
+            let blame = Blame::of(&error);
+            // `${PORT}` became a number where text was wanted, or the other way round: take it as text once.
+            if let Some(text) = retyped.remove(&blame.path)
+                && let Some(node) = node_at(tree, &blame.path)
+            {
+                *node = Value::String(text);
+                continue;
+            }
+            if !blame.known.is_empty() {
+                // Every unknown key of this map at once, in the file's order.
+                problems.extend(self.take_out_unknown(tree, &blame));
+            } else {
+                let original = self.original(&blame.path);
+                if !self.explains(&original, &blame.message) {
+                    problems.push(blame.problem(original));
+                }
+                if !self.take_out(tree, &blame.path) {
+                    return None;
+                }
+            }
+            if problems.len() >= MAX_PROBLEMS {
+                return None;
+            }
+        }
+    }
+
     pub(super) fn touches(&self, key: &str) -> bool {
         self.paths.iter().any(|path| path.0.first() == Some(&Segment::Key(key.to_owned())))
     }
@@ -158,6 +198,7 @@ impl Blame {
     pub(super) fn problem(&self, original: Path) -> Problem {
         let message = match self.message.strip_prefix("missing field `") {
             Some(name) => format!("`{}` is required here", name.trim_end_matches('`')),
+            None if original.is_secret() => without_values(&self.message),
             None => cut(in_words(&self.message)),
         };
         let hint = self.message.strip_prefix("unknown variant `").and_then(|rest| {
@@ -189,6 +230,14 @@ fn in_words(message: &str) -> String {
         other => other,
     };
     format!("{before}, expected {expected}")
+}
+
+/// What was expected, without what is there.
+fn without_values(message: &str) -> String {
+    match in_words(message).split_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None => "this can't be read".to_owned(),
+    }
 }
 
 const MAX_MESSAGE: usize = 600;

@@ -10,6 +10,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de::IgnoredAny};
 
+use super::IpPrefixes;
 use crate::units::RateOrUnlimited;
 
 /// One value or a list of them.
@@ -106,39 +107,6 @@ where
     deserializer.deserialize_any(WordOnly(PhantomData))
 }
 
-/// One entry of `trusted_proxies`: a CIDR range or the name of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProxyRange(pub String);
-
-impl<'de> Deserialize<'de> for ProxyRange {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RangeOnly;
-        impl<'de> Visitor<'de> for RangeOnly {
-            type Value = ProxyRange;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a range such as 10.0.0.0/8, loopback or private")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ProxyRange, E> {
-                Ok(ProxyRange(text.to_owned()))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ProxyRange, A::Error> {
-                IgnoredAny.visit_map(map)?;
-                Err(de::Error::custom("a number of hops is not available in this version; list the proxies' ranges"))
-            }
-        }
-        deserializer.deserialize_any(RangeOnly)
-    }
-}
-
-impl JsonSchema for ProxyRange {
-    fn schema_name() -> Cow<'static, str> {
-        "ProxyRange".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string" })
-    }
-}
-
 /// How many worker threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Workers {
@@ -227,7 +195,7 @@ impl JsonSchema for RateSpec {
     }
 }
 
-/// `{header: N}`, `{query: N}` or `{cookie: N}`.
+/// `{header: N}`, `{query: N}`, `{cookie: N}` or `{claim: N}`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum NamedField {
@@ -237,8 +205,7 @@ pub enum NamedField {
     Query(String),
     /// A cookie.
     Cookie(String),
-    /// Not available in this version.
-    #[schemars(skip)]
+    /// What a token says.
     Claim(String),
 }
 
@@ -249,6 +216,37 @@ pub enum PerPart {
     Word(PerWord),
     /// A field of the request.
     Field(NamedField),
+    /// The address in a grouping of its own.
+    Ip(IpPrefixes),
+}
+
+/// The parts of `per` that are maps.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum PerMap {
+    /// A request header.
+    Header(String),
+    /// A query parameter.
+    Query(String),
+    /// A cookie.
+    Cookie(String),
+    /// Not available in this version.
+    #[schemars(skip)]
+    Claim(String),
+    /// The address in a grouping of its own.
+    Ip(IpPrefixes),
+}
+
+impl From<PerMap> for PerPart {
+    fn from(map: PerMap) -> Self {
+        match map {
+            PerMap::Header(name) => Self::Field(NamedField::Header(name)),
+            PerMap::Query(name) => Self::Field(NamedField::Query(name)),
+            PerMap::Cookie(name) => Self::Field(NamedField::Cookie(name)),
+            PerMap::Claim(name) => Self::Field(NamedField::Claim(name)),
+            PerMap::Ip(prefixes) => Self::Ip(prefixes),
+        }
+    }
 }
 
 /// What gets a counter of its own.
@@ -286,13 +284,15 @@ impl<'de> Deserialize<'de> for PerPart {
         impl<'de> Visitor<'de> for WordOrField {
             type Value = PerPart;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word such as client or ip, or {header: NAME}, {query: NAME}, {cookie: NAME}")
+                f.write_str(
+                    "a word such as client or ip, or {header: NAME}, {query: NAME}, {cookie: NAME}, {claim: NAME}, {ip: {ipv6_prefix: N}}",
+                )
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<PerPart, E> {
                 PerWord::deserialize(text.into_deserializer()).map(PerPart::Word)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PerPart, A::Error> {
-                NamedField::deserialize(MapAccessDeserializer::new(map)).map(PerPart::Field)
+                PerMap::deserialize(MapAccessDeserializer::new(map)).map(PerPart::from)
             }
         }
         deserializer.deserialize_any(WordOrField)
@@ -305,16 +305,16 @@ impl JsonSchema for Per {
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let word = generator.subschema_for::<PerWord>();
-        let field = generator.subschema_for::<NamedField>();
+        let field = generator.subschema_for::<PerMap>();
         let part = json_schema!({ "anyOf": [word, field] });
         json_schema!({ "anyOf": [part, { "type": "array", "items": part }] })
     }
 }
 
-/// Where an API key is looked for.
+/// Where an API key or a token is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiKeySource {
-    /// `Authorization: Bearer KEY`.
+    /// `Authorization: Bearer …`.
     Bearer,
     /// A header, query parameter or cookie.
     Field(NamedField),

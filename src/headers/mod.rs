@@ -3,13 +3,16 @@
 //! [`EndToEndHead`] is the proof that a request's head was cleaned: only `request` makes one, and the upstream codec sends nothing
 //! else. Names are tables with a test per row; this module knows no routes and no limits, only names and numbers.
 
+mod forwarding;
 mod hop_by_hop;
+mod identity;
 mod rate_limit;
 mod request;
 mod response;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+pub use identity::Withheld;
 pub use rate_limit::{Family, Numbers, add_rate_limit, rate_limit_policy, retry_after_seconds};
 pub use request::{EndToEndHead, Forwarding, Framing, IdentityHeaders, looped};
 pub use response::{ResponseFault, ResponseFraming, ResponseHead};

@@ -4,6 +4,8 @@
 //! adds), then what an untrusted client must not say, then the operator's edits; framing, Host, forwarding fields and Via
 //! are always the gateway's own words.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -12,7 +14,8 @@ use http::{HeaderName, HeaderValue, Method, Version};
 
 use super::HeaderEdits;
 use super::hop_by_hop::{Nominated, is_hop_by_hop};
-use crate::request::Facts;
+use super::identity::Withheld;
+use crate::request::{Facts, ForwardedHeader};
 
 /// A cleaned request head, ready to be sent: request line, fields, empty line.
 #[derive(Debug, Clone)]
@@ -41,6 +44,10 @@ pub struct IdentityHeaders {
     pub trusted_only: Vec<HeaderName>,
     /// Read from everybody.
     pub keys: Vec<HeaderName>,
+    /// Set by the gateway alone.
+    pub told: Vec<HeaderName>,
+    /// Where trusted proxies name the addresses before them.
+    pub forwarded: ForwardedHeader,
 }
 
 /// What goes into a head besides the client's own fields.
@@ -52,12 +59,18 @@ pub struct Forwarding<'a> {
     pub target: &'a str,
     /// How the body is delimited.
     pub framing: Framing,
-    /// Whether the socket's peer is a trusted proxy, whose forwarding fields are continued rather than replaced.
+    /// Whether the connection's peer is a trusted proxy, whose forwarding fields are continued rather than replaced.
     pub via_trusted_proxy: bool,
+    /// Whom the request is from.
+    pub client: IpAddr,
     /// The operator's edits.
     pub edits: &'a HeaderEdits,
     /// Headers with a meaning of their own.
     pub identity: &'a IdentityHeaders,
+    /// Who the request is from, in some of [`IdentityHeaders::told`].
+    pub told: &'a [(&'a HeaderName, Cow<'a, str>)],
+    /// What the client has sent for the gateway alone.
+    pub withheld: &'a Withheld<'a>,
     /// Whether the response is going to be read on its way, so that upstream must not compress it.
     pub plain_response: bool,
     /// The upstream's `host:port`, for clients that named no host.
@@ -127,16 +140,17 @@ impl Forwarding<'_> {
                 || (!self.via_trusted_proxy && (is_forwarding(text) || self.identity.trusted_only.contains(name)))
                 || is_look_alike(text, self.reserved())
                 || self.edits.drops(name)
+                || self.identity.told.contains(name)
+                || self.withheld.headers.contains(&name)
                 || (self.plain_response && name == ACCEPT_ENCODING)
                 || (name == MAX_FORWARDS && self.facts.method == Method::OPTIONS)
-                || (name == COOKIE && self.facts.version == Version::HTTP_2);
+                || (name == COOKIE && self.joins_cookies());
             if !dropped {
                 head.line(text, value.as_bytes());
             }
         }
-        if self.facts.version == Version::HTTP_2 && !self.edits.drops(&COOKIE) {
-            // HTTP/2 clients may split cookies over several fields; HTTP/1.1 has one (RFC 9113 §8.2.3).
-            self.write_joined(head, &COOKIE, "; ", "");
+        if self.joins_cookies() && !self.edits.drops(&COOKIE) {
+            self.write_cookies(head);
         }
     }
 
@@ -146,9 +160,8 @@ impl Forwarding<'_> {
             Framing::Length(length) => head.line("content-length", itoa::Buffer::new().format(length).as_bytes()),
             Framing::Chunked => head.text("transfer-encoding: chunked\r\n"),
         }
-        self.write_forwarded_for(head);
-        self.write_or_keep(head, &X_FORWARDED_PROTO, |head| head.text(self.facts.conn.scheme));
-        self.write_forwarded_host(head);
+        self.write_forwarding(head);
+        self.write_told(head);
         let hop = match self.facts.version {
             Version::HTTP_2 => "2 tollgate",
             Version::HTTP_10 => "1.0 tollgate",
@@ -163,48 +176,8 @@ impl Forwarding<'_> {
         }
     }
 
-    fn write_forwarded_for(&self, head: &mut Writer) {
-        const NAME: HeaderName = HeaderName::from_static("x-forwarded-for");
-        if self.via_trusted_proxy && self.facts.headers.contains_key(&NAME) {
-            self.write_joined(head, &NAME, ", ", &self.facts.conn.peer_text);
-        } else {
-            head.text("x-forwarded-for: ");
-            head.text(&self.facts.conn.peer_text);
-            head.text("\r\n");
-        }
-    }
-
-    fn write_forwarded_host(&self, head: &mut Writer) {
-        if self.facts.authority.host.is_empty() {
-            // An HTTP/1.0 client that named no host: there is nothing to pass on.
-            return;
-        }
-        self.write_or_keep(head, &X_FORWARDED_HOST, |head| {
-            let authority = &self.facts.authority;
-            head.text(&authority.host);
-            if let Some(port) = authority.port {
-                head.port(port);
-            }
-        });
-    }
-
-    /// The field a trusted proxy sent, or our own.
-    fn write_or_keep(&self, head: &mut Writer, name: &HeaderName, own: impl FnOnce(&mut Writer)) {
-        if self.edits.drops(name) {
-            return;
-        }
-        head.text(name.as_str());
-        head.text(": ");
-        let received = if self.via_trusted_proxy { self.facts.headers.get(name) } else { None };
-        match received {
-            Some(received) => head.0.extend_from_slice(received.as_bytes()),
-            None => own(head),
-        }
-        head.text("\r\n");
-    }
-
     /// All received lines of a name as one list, with `last` behind them.
-    fn write_joined(&self, head: &mut Writer, name: &HeaderName, separator: &str, last: &str) {
+    pub(super) fn write_joined(&self, head: &mut Writer, name: &HeaderName, separator: &str, last: &str) {
         let lines = self.facts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
         let mut parts = lines.chain([last.as_bytes()]).filter(|part| !part.is_empty());
         let Some(first) = parts.next() else { return };
@@ -221,7 +194,8 @@ impl Forwarding<'_> {
     /// Names with a meaning of their own here: identity, and what the operator edits.
     fn reserved(&self) -> impl Iterator<Item = &HeaderName> {
         let edited = self.edits.set.iter().chain(&self.edits.add).map(|(name, _)| name);
-        self.identity.trusted_only.iter().chain(&self.identity.keys).chain(edited).chain(&self.edits.remove)
+        let IdentityHeaders { trusted_only, keys, told, .. } = self.identity;
+        trusted_only.iter().chain(keys).chain(told).chain(edited).chain(&self.edits.remove)
     }
 
     fn withheld(&self) -> Rc<[HeaderName]> {
@@ -279,21 +253,21 @@ pub fn looped(facts: &Facts<'_>) -> bool {
     hops >= MAX_HOPS
 }
 
-struct Writer(Vec<u8>);
+pub(super) struct Writer(pub(super) Vec<u8>);
 
 impl Writer {
-    fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    fn line(&mut self, name: &str, value: &[u8]) {
+    pub(super) fn line(&mut self, name: &str, value: &[u8]) {
         self.text(name);
         self.text(": ");
         self.0.extend_from_slice(value);
         self.text("\r\n");
     }
 
-    fn port(&mut self, port: u16) {
+    pub(super) fn port(&mut self, port: u16) {
         self.text(":");
         self.text(itoa::Buffer::new().format(port));
     }
@@ -302,10 +276,9 @@ impl Writer {
 /// Received copies are dropped because [`Forwarding::write_own`] and [`Forwarding::write_host`] write their own. `expect` goes
 /// because the gateway itself asks the client for the body once upstream has the head.
 const REWRITTEN: &[&str] =
-    &["host", "content-length", "via", "expect", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
+    &["host", "content-length", "via", "expect", "forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
 /// Besides everything that starts with `x-forwarded-`.
 const FORWARDING: &[&str] = &[
-    "forwarded",
     "x-real-ip",
     "x-client-ip",
     "x-original-url",
@@ -318,8 +291,6 @@ const FORWARDING: &[&str] = &[
 /// More names that servers act on and that must not arrive under another spelling.
 const LOOK_ALIKE_TARGETS: &[&str] = &["authorization", "cookie", "remote-user", "remote-addr"];
 
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 /// Our name in Via; [`Forwarding::write_own`] has it with each version.
 const PSEUDONYM: &str = "tollgate";
 /// Gateways in a row are fine; ten are a circle.
@@ -331,6 +302,10 @@ mod tests {
     use crate::request::{ConnInfo, PathRules};
 
     fn head(request: http::request::Builder, via_trusted_proxy: bool) -> String {
+        head_with(request, via_trusted_proxy, ForwardedHeader::XForwardedFor, "203.0.113.9")
+    }
+
+    fn head_with(request: http::request::Builder, via_trusted_proxy: bool, forwarded: ForwardedHeader, client: &str) -> String {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let conn = ConnInfo::new("203.0.113.9:5000".parse().unwrap(), "http");
         let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
@@ -338,6 +313,8 @@ mod tests {
         let identity = IdentityHeaders {
             trusted_only: vec![HeaderName::from_static("x-user-id")],
             keys: vec![HeaderName::from_static("x-api-key")],
+            told: vec![HeaderName::from_static("x-client-id"), HeaderName::from_static("x-client-tier")],
+            forwarded,
         };
         let edits = HeaderEdits {
             remove: vec![HeaderName::from_static("x-gone")],
@@ -349,8 +326,11 @@ mod tests {
             target: "/a?b",
             framing: Framing::None,
             via_trusted_proxy,
+            client: client.parse().unwrap(),
             edits: &edits,
             identity: &identity,
+            told: &[],
+            withheld: &Withheld::default(),
             plain_response: false,
             default_host: "up:1",
         };
@@ -373,6 +353,7 @@ mod tests {
     #[test]
     fn nothing_of_this_gets_through_from_an_untrusted_client() {
         let names = FORWARDING.iter().chain(&[
+            "forwarded",
             "x-forwarded-for",
             "x-forwarded-host",
             "x-forwarded-port",
@@ -394,6 +375,9 @@ mod tests {
             "x-gone",
             "x-env",
             "x_env",
+            "x-client-id",
+            "x_client_tier",
+            "x.client.id",
         ]);
         for name in names {
             let sent = head(get().header(*name, "EVIL"), false);
@@ -419,6 +403,23 @@ mod tests {
             assert!(sent.contains(line), "{line}: {sent}");
         }
         assert_eq!(sent.matches("x-forwarded-for").count(), 1);
+    }
+
+    #[test]
+    fn only_the_header_that_is_believed_is_continued() {
+        let both = || get().header("forwarded", "for=198.51.100.1, for=10.0.0.1").header("x-forwarded-for", "198.51.100.2");
+        let sent = head_with(both(), true, ForwardedHeader::XForwardedFor, "198.51.100.2");
+        assert!(
+            sent.contains("\r\nx-forwarded-for: 198.51.100.2, 203.0.113.9\r\n") && !sent.contains("forwarded: for"),
+            "{sent}"
+        );
+        let sent = head_with(both(), true, ForwardedHeader::Forwarded, "198.51.100.1");
+        let own = "for=203.0.113.9;host=\"example.com\";proto=http";
+        assert!(sent.contains(&format!("\r\nforwarded: for=198.51.100.1, for=10.0.0.1, {own}\r\n")), "{sent}");
+        assert!(sent.contains("\r\nx-forwarded-for: 198.51.100.1, 203.0.113.9\r\n"), "{sent}");
+        let sent = head_with(both(), false, ForwardedHeader::Forwarded, "203.0.113.9");
+        assert!(sent.contains(&format!("\r\nforwarded: {own}\r\n")), "{sent}");
+        assert!(sent.contains("\r\nx-forwarded-for: 203.0.113.9\r\n"), "{sent}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! API keys: where they are looked for, and the digest they are compared by. The keys themselves are nowhere kept.
+//! API keys: where they, and tokens, are looked for, and the digest they are compared by. The keys themselves are nowhere kept.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,10 +8,11 @@ use std::str::FromStr;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName};
 use sha2::{Digest, Sha256};
 
-use super::IdentityFault;
+use super::jwt::is_shaped_like_a_token;
+use super::{IdentityFault, IdentityRules};
 use crate::request::{Facts, path::percent_decode};
 
-/// A place to look for a key.
+/// A place to look for a key or a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// `Authorization: Bearer KEY`.
@@ -46,10 +47,33 @@ impl KeyDigest {
         &self.0
     }
 
+    /// What logs call it.
+    #[must_use]
+    pub fn short(&self) -> ShortDigest {
+        let digit = |half: u8| char::from_digit(u32::from(half), 16).map_or(0, |digit| digit as u8);
+        let mut digits = [0; 12];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+        }
+        ShortDigest(digits)
+    }
+
     /// The digest of a key as a client presents it.
     #[must_use]
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
+    }
+}
+
+/// The first 12 hexadecimal digits of a digest: enough to tell keys apart, and to find one in the configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ShortDigest([u8; 12]);
+
+impl ShortDigest {
+    /// The digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
@@ -94,23 +118,34 @@ impl Hash for KeyDigest {
     }
 }
 
-/// The key a request presents: the first source that has one.
-pub(super) fn find<'r>(facts: &Facts<'r>, sources: &[KeySource]) -> Result<Option<Cow<'r, [u8]>>, IdentityFault> {
-    for source in sources {
-        let found = match source {
-            KeySource::Header(name) => header(facts, name)?.map(Cow::Borrowed),
-            KeySource::Bearer => header(facts, &AUTHORIZATION)?.and_then(bearer).map(Cow::Borrowed),
-            KeySource::Query(name) => only(query(facts, name))?,
-            KeySource::Cookie(name) => only(cookies(facts, name))?,
-        };
-        if let Some(key) = found.filter(|key| !key.is_empty()) {
+/// The key a request presents: the first source that has one. Where tokens are looked for too, what is shaped like one is no key.
+pub(super) fn find<'r>(facts: &Facts<'r>, rules: &IdentityRules) -> Result<Option<Cow<'r, [u8]>>, IdentityFault> {
+    for source in &rules.key_sources {
+        let is_a_tokens = rules.jwt.as_ref().is_some_and(|verifier| verifier.sources.contains(source));
+        let found = in_source(facts, source).map_err(|Several| IdentityFault::AmbiguousKey)?;
+        if let Some(key) = found.filter(|key| !(is_a_tokens && is_shaped_like_a_token(key))) {
             return Ok(Some(key));
         }
     }
     Ok(None)
 }
 
-fn header<'r>(facts: &Facts<'r>, name: &HeaderName) -> Result<Option<&'r [u8]>, IdentityFault> {
+/// A source has several values: which one counts would be a guess.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Several;
+
+/// What a source has, unless that is empty.
+pub(super) fn in_source<'r>(facts: &Facts<'r>, source: &KeySource) -> Result<Option<Cow<'r, [u8]>>, Several> {
+    let found = match source {
+        KeySource::Header(name) => header(facts, name)?.map(Cow::Borrowed),
+        KeySource::Bearer => header(facts, &AUTHORIZATION)?.and_then(bearer).map(Cow::Borrowed),
+        KeySource::Query(name) => only(query(facts, name))?,
+        KeySource::Cookie(name) => only(cookies(facts, name))?,
+    };
+    Ok(found.filter(|value| !value.is_empty()))
+}
+
+fn header<'r>(facts: &Facts<'r>, name: &HeaderName) -> Result<Option<&'r [u8]>, Several> {
     only(facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()))
 }
 
@@ -125,10 +160,17 @@ fn query<'r>(facts: &Facts<'r>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]
 
 /// The decoded values of a query parameter.
 pub fn query_values<'r>(query: Option<&'r str>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    query.unwrap_or_default().split('&').filter_map(move |pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (percent_decode(key).as_ref() == name.as_bytes()).then(|| percent_decode(value))
+    query.unwrap_or_default().split('&').filter(move |pair| is_query_pair(pair, name)).map(|pair| {
+        let value = pair.split_once('=').map_or("", |(_, value)| value);
+        percent_decode(value)
     })
+}
+
+/// Whether `name=value` is of this name.
+#[must_use]
+pub fn is_query_pair(pair: &str, name: &str) -> bool {
+    let key = pair.split_once('=').map_or(pair, |(key, _)| key);
+    percent_decode(key).as_ref() == name.as_bytes()
 }
 
 fn cookies<'r>(facts: &Facts<'r>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
@@ -147,11 +189,11 @@ pub fn cookie_values<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Itera
 }
 
 /// The only value; two are ambiguous even when they are equal, because the next reader may take the other one.
-fn only<T>(values: impl IntoIterator<Item = T>) -> Result<Option<T>, IdentityFault> {
+fn only<T>(values: impl IntoIterator<Item = T>) -> Result<Option<T>, Several> {
     let mut values = values.into_iter();
     match (values.next(), values.next()) {
         (first, None) => Ok(first),
-        _ => Err(IdentityFault::AmbiguousKey),
+        _ => Err(Several),
     }
 }
 
@@ -164,6 +206,7 @@ mod tests {
         let digest = KeyDigest::of(b"password");
         let text = "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8";
         assert_eq!(digest.to_string(), text);
+        assert_eq!(digest.short().as_str(), "5e884898da28");
         assert_eq!(text.parse(), Ok(digest));
         assert_eq!(text.to_uppercase().replace("SHA256", "sha256").parse(), Ok(digest));
         assert_eq!("password".parse::<KeyDigest>(), Err(KeyDigestError::Plain));

@@ -1,18 +1,23 @@
-//! Who is calling: address, API key, user, tier; tried in the configured order.
+//! Who is calling: address, API key, token, user, tier; tried in the configured order.
 //!
-//! [`identify`] looks at nothing but [`Facts`] and the compiled [`IdentityRules`]. It knows no limits and no routes: it
-//! only says who somebody is, and that a presented key is nobody's.
+//! [`identify`] looks at nothing but [`Facts`], the compiled [`IdentityRules`] and the claims of a token that [`jwt`] believed. It
+//! knows no limits and no routes: it only says who somebody is, and that a presented key is nobody's.
 
-pub mod address;
+mod address;
 mod api_key;
-
-use std::collections::HashMap;
+mod clients;
+mod forwarded;
+pub mod jwt;
+mod told;
 
 use http::HeaderName;
 
 use crate::request::Facts;
-pub use address::{Grouping, Network, TrustedProxies};
-pub use api_key::{KeyDigest, KeyDigestError, KeySource, cookie_values, query_values};
+pub use address::{Grouping, Network, RANGE_NAMES, TrustedProxies, parse_ranges};
+pub use api_key::{KeyDigest, KeyDigestError, KeySource, ShortDigest, cookie_values, is_query_pair, query_values};
+pub use clients::{Client, ClientId, Clients, Expiry, Owner};
+use jwt::{Claims, TokenFault, Verifier};
+pub use told::Told;
 
 /// The compiled `identity:`, `clients:` and `trusted_proxies:`.
 #[derive(Debug, Default)]
@@ -23,6 +28,8 @@ pub struct IdentityRules {
     pub key_sources: Vec<KeySource>,
     /// Whether a key that nobody has is refused; otherwise it is as good as none.
     pub reject_unknown_keys: bool,
+    /// Users by token.
+    pub jwt: Option<Verifier>,
     /// The user's name, from a trusted proxy.
     pub user_header: Option<HeaderName>,
     /// The user's tier, from a trusted proxy.
@@ -35,6 +42,12 @@ pub struct IdentityRules {
     pub clients: Clients,
     /// Tier names, least important first; never empty.
     pub tiers: Vec<Box<str>>,
+    /// Whether keys are taken out before a request is forwarded.
+    pub strip_keys: bool,
+    /// What conditions ask whether keys begin with it; by the bit in [`KeyPrefixes`].
+    pub key_prefixes: Vec<Box<str>>,
+    /// The headers in which upstream is told who somebody is.
+    pub forward: Vec<(Told, HeaderName)>,
 }
 
 /// A way to know a client.
@@ -48,64 +61,29 @@ pub enum Part {
     Ip,
 }
 
-/// A client's place in [`Clients`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ClientId(pub u32);
-
 /// A tier's place in [`IdentityRules::tiers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct TierId(pub u16);
 
-/// A known client.
-#[derive(Debug)]
-pub struct Client {
-    /// Its name.
-    pub id: Box<str>,
-    /// Its tier.
-    pub tier: TierId,
-    /// Its tenant.
-    pub tenant: Option<Box<str>>,
-    /// Whether nothing is counted for it.
-    pub exempt: bool,
+/// Which of the configured prefixes a key has, or a condition wants. A bit each: the key's text is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KeyPrefixes(u64);
+
+/// As many as there are bits.
+pub const MAX_KEY_PREFIXES: usize = 64;
+
+impl KeyPrefixes {
+    /// Whether the two have one in common.
+    #[must_use]
+    pub fn meet(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
-/// Known clients, by key and by user.
-#[derive(Debug, Default)]
-pub struct Clients {
-    list: Vec<Client>,
-    by_key: HashMap<KeyDigest, ClientId>,
-    by_user: HashMap<Box<str>, ClientId>,
-}
-
-impl Clients {
-    /// Adds a client.
-    pub fn add(&mut self, client: Client) -> ClientId {
-        let id = ClientId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
-        self.list.push(client);
-        id
-    }
-
-    /// Gives a client a key; `false` if somebody has it already.
-    pub fn add_key(&mut self, key: KeyDigest, client: ClientId) -> bool {
-        self.by_key.insert(key, client).is_none()
-    }
-
-    /// Gives a client a user; `false` if somebody has it already.
-    pub fn add_user(&mut self, user: &str, client: ClientId) -> bool {
-        self.by_user.insert(user.into(), client).is_none()
-    }
-
-    /// The client of this id.
-    #[must_use]
-    pub fn get(&self, id: ClientId) -> Option<&Client> {
-        self.list.get(usize::try_from(id.0).ok()?)
-    }
-
-    /// The client of this name, by looking at all of them: for `compile` and tests.
-    #[must_use]
-    pub fn named(&self, name: &str) -> Option<ClientId> {
-        let index = self.list.iter().position(|client| &*client.id == name)?;
-        u32::try_from(index).ok().map(ClientId)
+impl FromIterator<usize> for KeyPrefixes {
+    fn from_iter<I: IntoIterator<Item = usize>>(places: I) -> Self {
+        let bit = |place: usize| u32::try_from(place).ok().and_then(|place| 1_u64.checked_shl(place)).unwrap_or(0);
+        Self(places.into_iter().fold(0, |all, place| all | bit(place)))
     }
 }
 
@@ -118,7 +96,9 @@ pub struct Identity<'r> {
     pub known_by: Part,
     /// The client's API key, by its digest.
     pub key: Option<KeyDigest>,
-    /// The user a trusted proxy named.
+    /// Which prefixes that key has.
+    pub key_prefixes: KeyPrefixes,
+    /// The user that the token or else a trusted proxy names.
     pub user: Option<&'r str>,
     /// The known client that this user belongs to.
     pub user_client: Option<&'r Client>,
@@ -126,11 +106,15 @@ pub struct Identity<'r> {
     pub address: std::net::IpAddr,
     /// The address as limits count it.
     pub network: Network,
+    /// The tenant: the known client's, or else the token's.
+    pub tenant: Option<&'r str>,
+    /// What the token says.
+    pub claims: Option<&'r Claims>,
     /// The tier.
     pub tier: TierId,
     /// The tier's name.
     pub tier_name: &'r str,
-    /// Whether the socket's peer is a trusted proxy.
+    /// Whether the connection's peer is a trusted proxy.
     pub via_trusted_proxy: bool,
 }
 
@@ -148,28 +132,38 @@ pub enum IdentityFault {
     /// The key is nobody's.
     #[error("the API key is not valid")]
     UnknownKey,
+    /// The key was somebody's.
+    #[error("the API key is not valid any more: it has expired")]
+    ExpiredKey,
     /// Several keys in one place: which one counts would be a guess.
     #[error("more than one API key was sent")]
     AmbiguousKey,
+    /// The token is not believed.
+    #[error(transparent)]
+    Token(#[from] TokenFault),
 }
 
-/// Says who a request is from.
+/// Says who a request is from. `claims` are those of its token, if it has one that is believed.
 ///
 /// # Errors
 /// When a key was presented that must not be ignored.
-pub fn identify<'r>(facts: &Facts<'r>, rules: &'r IdentityRules) -> Result<Identity<'r>, IdentityFault> {
+pub fn identify<'r>(
+    facts: &Facts<'r>,
+    rules: &'r IdentityRules,
+    claims: Option<&'r Claims>,
+) -> Result<Identity<'r>, IdentityFault> {
     let peer = facts.conn.peer.ip();
-    let via_trusted_proxy = rules.trusted.contains(peer);
+    let via_trusted_proxy = facts.conn.is_local || rules.trusted.contains(peer);
     let address = if via_trusted_proxy { rules.trusted.client_of(peer, facts.headers) } else { peer };
     let by_key = client_by_key(facts, rules)?;
     let from_proxy = |name: &Option<HeaderName>| name.as_ref().filter(|_| via_trusted_proxy).and_then(|name| facts.single(name));
-    let user = from_proxy(&rules.user_header);
-    let by_user = user.and_then(|user| rules.clients.by_user.get(user).copied());
-    let client_id = by_key.map(|(_, client)| client).or(by_user);
+    let user = claims.and_then(|claims| claims.user.as_deref()).or_else(|| from_proxy(&rules.user_header));
+    let by_user = user.and_then(|user| rules.clients.of_user(user));
+    let client_id = by_key.map(|known| known.client).or(by_user);
     let client = client_id.and_then(|id| rules.clients.get(id).map(|client| (id, client)));
     let tier = match client {
         Some((_, client)) => client.tier,
-        None => from_proxy(&rules.tier_header).and_then(|name| tier_named(rules, name)).unwrap_or_default(),
+        None => tier_name(rules, claims, from_proxy).and_then(|name| tier_named(rules, name)).unwrap_or_default(),
     };
     let has = |part: &Part| match part {
         Part::ApiKey => by_key.is_some(),
@@ -179,24 +173,53 @@ pub fn identify<'r>(facts: &Facts<'r>, rules: &'r IdentityRules) -> Result<Ident
     Ok(Identity {
         client,
         known_by: rules.order.iter().copied().find(has).unwrap_or(Part::Ip),
-        key: by_key.map(|(key, _)| key),
+        key: by_key.map(|known| known.digest),
+        key_prefixes: by_key.map(|known| known.prefixes).unwrap_or_default(),
         user,
         user_client: by_user.and_then(|id| rules.clients.get(id)),
         address,
         network: rules.grouping.network_of(address),
+        tenant: client.and_then(|(_, client)| client.tenant.as_deref()).or(claims.and_then(|claims| claims.tenant.as_deref())),
+        claims,
         tier,
         tier_name: rules.tiers.get(usize::from(tier.0)).map_or("", |name| name),
         via_trusted_proxy,
     })
 }
 
-fn client_by_key(facts: &Facts<'_>, rules: &IdentityRules) -> Result<Option<(KeyDigest, ClientId)>, IdentityFault> {
-    let Some(key) = api_key::find(facts, &rules.key_sources)? else { return Ok(None) };
+/// What there is to know of a key that somebody has.
+#[derive(Clone, Copy)]
+struct KnownKey {
+    digest: KeyDigest,
+    client: ClientId,
+    prefixes: KeyPrefixes,
+}
+
+fn client_by_key(facts: &Facts<'_>, rules: &IdentityRules) -> Result<Option<KnownKey>, IdentityFault> {
+    let Some(key) = api_key::find(facts, rules)? else { return Ok(None) };
     let digest = KeyDigest::of(key.as_ref());
-    match rules.clients.by_key.get(&digest) {
-        Some(client) => Ok(Some((digest, *client))),
-        None if rules.reject_unknown_keys => Err(IdentityFault::UnknownKey),
-        None => Ok(None),
+    let fault = match rules.clients.owner(&digest) {
+        Owner::Client(client) => {
+            let begins = |prefix: &str| key.starts_with(prefix.as_bytes());
+            let places = rules.key_prefixes.iter().enumerate().filter(|(_, prefix)| begins(prefix)).map(|(place, _)| place);
+            return Ok(Some(KnownKey { digest, client, prefixes: places.collect() }));
+        }
+        Owner::Expired => IdentityFault::ExpiredKey,
+        Owner::Nobody => IdentityFault::UnknownKey,
+    };
+    if rules.reject_unknown_keys { Err(fault) } else { Ok(None) }
+}
+
+/// Whoever has a token that could say so has the tier that it says, or none: what a proxy says is about somebody else then.
+fn tier_name<'r>(
+    rules: &IdentityRules,
+    claims: Option<&'r Claims>,
+    from_proxy: impl Fn(&Option<HeaderName>) -> Option<&'r str>,
+) -> Option<&'r str> {
+    let says_tiers = rules.jwt.as_ref().is_some_and(|verifier| verifier.claims.tier.is_some());
+    match claims.filter(|_| says_tiers) {
+        Some(claims) => claims.tier.as_deref(),
+        None => from_proxy(&rules.tier_header),
     }
 }
 

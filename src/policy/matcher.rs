@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 
 use super::pattern::{HostPattern, Pattern};
 use super::{ActiveSchedules, RouteId, ScheduleId};
-use crate::identity::{ClientId, Identity, TierId, query_values};
+use crate::identity::{ClientId, Identity, KeyPrefixes, TierId, query_values};
 use crate::request::Facts;
 
 /// The compiled form of `match`, `unless`, `exempt` and `blocked`.
@@ -23,6 +23,8 @@ pub struct Matcher {
     pub hosts: Option<Vec<HostPattern>>,
     /// Headers and the value each must have.
     pub headers: Vec<(HeaderName, Value)>,
+    /// Who may have set those.
+    pub headers_from: Sender,
     /// Query parameters and the value each must have.
     pub query: Vec<(Box<str>, Value)>,
     /// Routes.
@@ -35,8 +37,20 @@ pub struct Matcher {
     pub ips: Option<Vec<IpNetwork>>,
     /// Whether a key or user is known.
     pub authenticated: Option<bool>,
+    /// How the text of a known key begins.
+    pub key_prefixes: Option<KeyPrefixes>,
     /// Schedules.
     pub schedules: Option<Vec<ScheduleId>>,
+}
+
+/// Whose headers a condition believes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sender {
+    /// Whoever sends the request.
+    #[default]
+    Anybody,
+    /// A trusted proxy, and only one line of a name: a second may be the client's.
+    TrustedProxy,
 }
 
 /// A required value.
@@ -74,7 +88,9 @@ impl Matcher {
             && any_of(&self.clients, |wanted| identity.client.is_some_and(|(id, _)| id == *wanted))
             && any_of(&self.ips, |range| range.contains(identity.address))
             && self.authenticated.is_none_or(|wanted| wanted == identity.is_authenticated())
+            && self.key_prefixes.is_none_or(|wanted| wanted.meet(identity.key_prefixes))
             && any_of(&self.schedules, |schedule| active.contains(*schedule))
+            && (self.headers.is_empty() || self.headers_from == Sender::Anybody || identity.via_trusted_proxy)
             && self.headers_match(facts)
             && self.query.iter().all(|(name, value)| query_values(facts.query, name).any(|found| value.is(found)))
     }
@@ -82,7 +98,8 @@ impl Matcher {
     /// Whether nothing but routes is asked for.
     #[must_use]
     pub fn is_about_routes_only(&self) -> bool {
-        let Self { paths, methods, hosts, headers, query, tiers, clients, ips, authenticated, schedules, .. } = self;
+        let Self { paths, methods, hosts, headers, query, tiers, clients, ips, authenticated, schedules, key_prefixes, .. } =
+            self;
         let lists = [
             paths.is_none(),
             methods.is_none(),
@@ -92,7 +109,11 @@ impl Matcher {
             ips.is_none(),
             schedules.is_none(),
         ];
-        lists.into_iter().all(|absent| absent) && headers.is_empty() && query.is_empty() && authenticated.is_none()
+        lists.into_iter().all(|absent| absent)
+            && headers.is_empty()
+            && query.is_empty()
+            && authenticated.is_none()
+            && key_prefixes.is_none()
     }
 
     /// Whether the method is among those wanted.
@@ -105,7 +126,11 @@ impl Matcher {
     #[must_use]
     pub fn headers_match(&self, facts: &Facts<'_>) -> bool {
         self.headers.iter().all(|(name, value)| {
-            facts.headers.get_all(name).iter().any(|found| value.is(Cow::Borrowed(found.as_bytes().trim_ascii())))
+            let lines = facts.headers.get_all(name);
+            if self.headers_from == Sender::TrustedProxy && lines.iter().nth(1).is_some() {
+                return false;
+            }
+            lines.iter().any(|found| value.is(Cow::Borrowed(found.as_bytes().trim_ascii())))
         })
     }
 }

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
-use crate::identity::{ClientId, Identity, Part, cookie_values, query_values};
+use crate::identity::jwt::ClaimId;
+use crate::identity::{ClientId, Grouping, Identity, Network, Part, cookie_values, query_values};
 use crate::limit::{Charge, Interned, Key, KeyParts, SlotCharge, SpaceId, Warmup};
 use crate::request::Facts;
 
 pub use cost::{Cost, ResponseCost, Settlement, StatusSet, number};
-pub use matcher::{Matcher, Subject, Value};
+pub use matcher::{Matcher, Sender, Subject, Value};
 pub use pattern::{HostPattern, Pattern, PatternError};
 pub use route::{Action, Found, Piece, Rewrite, Route, RouteId, Routes, UpstreamId};
 pub use schedule::{ActiveSchedules, MAX_SCHEDULES, Schedule, ScheduleId, Schedules, Weekdays};
@@ -130,12 +131,12 @@ pub enum KeyPart {
     ApiKey,
     /// The user.
     User,
-    /// The client's tenant.
+    /// The tenant.
     Tenant,
     /// The tier.
     Tier,
-    /// The grouped address.
-    Ip,
+    /// The address, grouped as everywhere or in a way of this limit's own.
+    Ip(Option<Grouping>),
     /// The route.
     Route,
     /// Method and route.
@@ -146,6 +147,8 @@ pub enum KeyPart {
     Query(Box<str>),
     /// A cookie's value.
     Cookie(Box<str>),
+    /// What the token says.
+    Claim(ClaimId),
 }
 
 /// What to do with a request.
@@ -330,8 +333,9 @@ impl KeyPart {
     #[must_use]
     pub fn breadth(&self) -> u8 {
         match self {
-            Self::Ip | Self::Client | Self::ApiKey | Self::User | Self::Header(_) | Self::Query(_) | Self::Cookie(_) => 0,
-            Self::Tenant => 1,
+            Self::Ip(None) | Self::Client | Self::ApiKey | Self::User | Self::Header(_) | Self::Query(_) | Self::Cookie(_) => 0,
+            // A grouping of its own is there to be wider than the usual one.
+            Self::Tenant | Self::Claim(_) | Self::Ip(Some(_)) => 1,
             Self::Route | Self::Endpoint => 2,
             Self::Tier => 3,
         }
@@ -346,7 +350,8 @@ impl KeyPart {
             Self::Client => match identity.known_by {
                 Part::ApiKey => true,
                 Part::User => identity.key.is_none(),
-                Part::Ip => identity.client.is_none(),
+                // A token that names no user may still name a tier.
+                Part::Ip => identity.client.is_none() && identity.claims.is_none(),
             },
             _ => false,
         }
@@ -366,11 +371,12 @@ impl KeyPart {
                 key.push(kind::USER, user.as_bytes());
             }
             Self::Tenant => {
-                let Some(tenant) = identity.client.and_then(|(_, client)| client.tenant.as_ref()) else { return false };
+                let Some(tenant) = identity.tenant else { return false };
                 key.push(kind::TENANT, tenant.as_bytes());
             }
             Self::Tier => key.push(kind::TIER, identity.tier_name.as_bytes()),
-            Self::Ip => push_network(identity, key),
+            Self::Ip(None) => push_network(identity.network, key),
+            Self::Ip(Some(grouping)) => push_network(grouping.network_of(identity.address), key),
             Self::Route => key.push(kind::ROUTE, route.name.as_bytes()),
             Self::Endpoint => {
                 key.push(kind::METHOD, known_method(facts.method).as_bytes());
@@ -382,6 +388,10 @@ impl KeyPart {
                     facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()),
                     key,
                 );
+            }
+            Self::Claim(id) => {
+                let Some(value) = identity.claims.and_then(|claims| claims.counted(*id)) else { return false };
+                key.push(kind::CLAIM, value.as_bytes());
             }
             Self::Query(name) => return push_one(kind::QUERY, query_values(facts.query, name), key),
             Self::Cookie(name) => return push_one(kind::COOKIE, cookie_values(facts.headers, name), key),
@@ -404,14 +414,21 @@ fn push_client(identity: &Identity<'_>, key: &mut KeyParts) {
             Some(client) => key.push(kind::CLIENT, client.id.as_bytes()),
             None => key.push(kind::USER, user.as_bytes()),
         },
-        _ => push_network(identity, key),
+        _ => push_network(identity.network, key),
     }
 }
 
-fn push_network(identity: &Identity<'_>, key: &mut KeyParts) {
-    match identity.network.address {
-        IpAddr::V4(v4) => key.push(kind::IPV4, &v4.octets()),
-        IpAddr::V6(v6) => key.push(kind::IPV6, &v6.octets()),
+/// The prefix goes in too: a /48 and its first /64 have the same address.
+fn push_network(network: Network, key: &mut KeyParts) {
+    match network.address {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            key.push(kind::IPV4, &[a, b, c, d, network.prefix]);
+        }
+        IpAddr::V6(v6) => {
+            key.push(kind::IPV6, &v6.octets());
+            key.push(kind::PREFIX, &[network.prefix]);
+        }
     }
 }
 
@@ -448,4 +465,6 @@ mod kind {
     pub(super) const QUERY: u8 = 12;
     pub(super) const COOKIE: u8 = 13;
     pub(super) const SEVERAL: u8 = 14;
+    pub(super) const PREFIX: u8 = 15;
+    pub(super) const CLAIM: u8 = 16;
 }

@@ -5,17 +5,18 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use http::Version;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use smallvec::SmallVec;
 use tracing::warn;
 
 use super::gateway::Gateway;
 use super::{Reply, error};
 use crate::admission::Permit;
 use crate::body::RequestBody;
-use crate::headers::{EndToEndHead, Forwarding, Framing};
-use crate::identity::Identity;
+use crate::headers::{EndToEndHead, Forwarding, Framing, Withheld};
+use crate::identity::{Identity, KeySource, is_query_pair};
 use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::Facts;
 use crate::respond::Answer;
@@ -47,17 +48,7 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
         // HTTP/2 only: a length that the frames may yet contradict. Upstream must not take this for a complete request.
         expect_nothing(&mut body).await?;
     }
-    let target = target(way);
-    let head = EndToEndHead::new(&Forwarding {
-        facts: way.facts,
-        target: &target,
-        framing,
-        via_trusted_proxy: way.identity.via_trusted_proxy,
-        edits: &route.request_edits,
-        identity: &way.snapshot.identity_headers,
-        plain_response: way.reads_response,
-        default_host: default_host(way),
-    });
+    let head = head(way, framing);
     let body = (framing != Framing::None).then_some(body);
     let request = Request {
         upstream: way.upstream,
@@ -80,6 +71,28 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
             Err(error::answer(&error))
         }
     }
+}
+
+/// What upstream is sent first.
+fn head(way: &Way<'_, '_>, framing: Framing) -> EndToEndHead {
+    let route = way.proceed.route;
+    let sources = way.snapshot.identity.withheld(way.facts);
+    let (target, withheld) = (target(way, &sources), withheld(&sources));
+    let told: SmallVec<[_; 5]> =
+        way.snapshot.identity.forward.iter().filter_map(|(told, name)| Some((name, told.value(way.identity)?))).collect();
+    EndToEndHead::new(&Forwarding {
+        facts: way.facts,
+        target: &target,
+        framing,
+        via_trusted_proxy: way.identity.via_trusted_proxy,
+        client: way.identity.address,
+        edits: &route.request_edits,
+        identity: &way.snapshot.identity_headers,
+        told: &told,
+        withheld: &withheld,
+        plain_response: way.reads_response,
+        default_host: default_host(way),
+    })
 }
 
 async fn expect_nothing(body: &mut ClientBody) -> Result<(), Answer> {
@@ -110,22 +123,70 @@ fn framing(facts: &Facts<'_>, body: &Incoming) -> Framing {
     }
 }
 
-/// The client's path, unless the route rewrites it, and the client's query.
-fn target<'a>(way: &Way<'a, '_>) -> Cow<'a, str> {
+/// The client's path, unless the route rewrites it, and the client's query, less what is for the gateway alone.
+fn target<'a>(way: &Way<'a, '_>, sources: &[&KeySource]) -> Cow<'a, str> {
     let facts = way.facts;
     let path = match &way.proceed.route.rewrite {
         Some(rewrite) => Cow::Owned(rewrite.apply(facts, way.proceed.pattern)),
         None => Cow::Borrowed(&*facts.written_path),
     };
-    match facts.query {
-        Some(query) => Cow::Owned([&*path, "?", query].concat()),
+    match facts.query.and_then(|query| forwarded_query(query, sources)) {
+        Some(query) => Cow::Owned([&*path, "?", &query].concat()),
         None => path,
     }
+}
+
+/// A query without the parameters that are keys or tokens; nothing if nothing is left of it.
+fn forwarded_query<'q>(query: &'q str, sources: &[&KeySource]) -> Option<Cow<'q, str>> {
+    let is_withheld =
+        |pair: &&str| sources.iter().any(|source| matches!(source, KeySource::Query(name) if is_query_pair(pair, name)));
+    if !query.split('&').any(|pair| is_withheld(&pair)) {
+        return Some(Cow::Borrowed(query));
+    }
+    let kept: Vec<&str> = query.split('&').filter(|pair| !is_withheld(pair)).collect();
+    (!kept.is_empty()).then(|| Cow::Owned(kept.join("&")))
+}
+
+/// The headers and cookies among the sources.
+fn withheld<'a>(sources: &[&'a KeySource]) -> Withheld<'a> {
+    let mut withheld = Withheld::default();
+    for source in sources {
+        match source {
+            KeySource::Bearer => withheld.headers.push(&AUTHORIZATION),
+            KeySource::Header(name) => withheld.headers.push(name),
+            KeySource::Cookie(name) => withheld.cookies.push(name),
+            KeySource::Query(_) => {}
+        }
+    }
+    withheld
 }
 
 fn default_host<'a>(way: &Way<'a, '_>) -> &'a str {
     match way.snapshot.upstreams.get(usize::from(way.upstream.0)).map(|upstream| &upstream.kind) {
         Some(UpstreamKind::Endpoints(endpoints)) => endpoints.first().map_or("", |endpoint| &endpoint.authority),
         _ => "echo",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_taken_out_of_queries() {
+        let key = KeySource::Query("key".into());
+        for (query, expected) in [
+            ("a=1", Some("a=1")),
+            ("", Some("")),
+            ("key=k", None),
+            ("key", None),
+            ("a=1&key=k", Some("a=1")),
+            ("key=k&a=1&&b", Some("a=1&&b")),
+            ("k%65y=k&keys=1&key=l", Some("keys=1")),
+            ("a=key=k", Some("a=key=k")),
+        ] {
+            assert_eq!(forwarded_query(query, &[&key]).as_deref(), expected, "{query}");
+            assert_eq!(forwarded_query(query, &[]).as_deref(), Some(query), "{query}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::tokens::Tokens;
 use crate::admission::Registries;
 use crate::clock::{Clock, Nanos, SECOND};
 use crate::respond::Answer;
@@ -46,6 +47,7 @@ pub struct Gateway {
     pub(super) log: Sink,
     pub(super) lane: Lane,
     pub(super) client_aborts: Counter,
+    pub(super) tokens: Tokens,
     current: Arc<Current>,
     cached: RefCell<LocalSnapshot>,
     registry: Registry,
@@ -71,6 +73,7 @@ impl Gateway {
             log,
             lane,
             client_aborts: registry.counter(metrics::CLIENT_ABORTS, &[]),
+            tokens: Tokens::new(registry.clone()),
             current,
             cached: RefCell::new(Rc::new(snapshot)),
             registry,

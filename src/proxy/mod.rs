@@ -10,6 +10,7 @@ mod gateway;
 mod local;
 mod record;
 mod settle;
+mod tokens;
 
 use std::rc::Rc;
 
@@ -102,7 +103,11 @@ async fn decide<'s>(
     if local::ends_here(&facts) {
         return Ok(local::options());
     }
-    let identity = identify(&facts, &snapshot.identity).map_err(Answer::Unauthorized)?;
+    let claims = match &snapshot.identity.jwt {
+        Some(verifier) => tokens::claims(gateway, verifier, &snapshot.identity, &facts).await?,
+        None => None,
+    };
+    let identity = identify(&facts, &snapshot.identity, claims.as_deref()).map_err(Answer::Unauthorized)?;
     completion.identified(&identity);
     let proceed = match plan(&snapshot.policy, &facts, &identity) {
         Plan::Proceed(proceed) => proceed,

@@ -13,7 +13,7 @@ use super::settle::Unsettled;
 use crate::admission::Permit;
 use crate::body::{End, EndOfBody};
 use crate::clock::Nanos;
-use crate::identity::{ClientId, Identity, Network};
+use crate::identity::{ClientId, Identity, KeyDigest, Network, ShortDigest};
 use crate::policy::RouteId;
 use crate::request::{Facts, InFlight};
 use crate::respond::{Answer, CLIENT_CLOSED_REQUEST};
@@ -48,6 +48,7 @@ struct Logged {
     version: Version,
     network: Network,
     client: Option<ClientId>,
+    key: Option<KeyDigest>,
 }
 
 impl Completion {
@@ -61,6 +62,7 @@ impl Completion {
                 version: parts.version,
                 network: snapshot.identity.grouping.network_of(peer),
                 client: None,
+                key: None,
             })
         });
         Self {
@@ -93,6 +95,7 @@ impl Completion {
         if let Some(log) = &mut self.log {
             log.network = identity.network;
             log.client = identity.client.map(|(id, _)| id);
+            log.key = identity.key;
         }
     }
 
@@ -162,6 +165,7 @@ impl Completion {
         }
         let snapshot = &self.snapshot;
         let name_of = |limit: u16| snapshot.policy.limits.get(usize::from(limit)).map(|limit| &*limit.name);
+        let key = log.key.map(|key| key.short());
         let line = Line {
             time: self.gateway.clock.wall_now() - std::time::Duration::from_nanos(duration),
             method: log.method.as_str(),
@@ -173,6 +177,7 @@ impl Completion {
             address: log.network.address,
             prefix: log.network.prefix,
             client: log.client.and_then(|id| snapshot.identity.clients.get(id)).map(|client| &*client.id),
+            key: key.as_ref().map(ShortDigest::as_str),
             tier: snapshot.identity.tiers.get(self.tier).map_or("", |tier| tier),
             route: self.route.and_then(|route| snapshot.policy.routes.named(route)),
             limited_by: self.limited_by.and_then(name_of),

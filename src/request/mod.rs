@@ -10,7 +10,7 @@ pub mod path;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
@@ -25,14 +25,27 @@ pub use path::{PathFault, PathRules};
 /// What is known of a connection before its first request.
 #[derive(Debug)]
 pub struct ConnInfo {
-    /// The socket's peer, an IPv4-mapped address folded to IPv4.
+    /// The socket's peer or whom it has announced by the PROXY protocol; an IPv4-mapped address folded to IPv4.
     pub peer: SocketAddr,
     /// Its address as text, for X-Forwarded-For.
     pub peer_text: Box<str>,
+    /// The peer is a program on this machine that came by a Unix socket: a proxy, since nobody else can.
+    pub is_local: bool,
     /// `http` or `https`.
     pub scheme: &'static str,
     /// What its requests are up to.
     pub progress: Progress,
+}
+
+/// The header in which proxies name the addresses before them. Only one is ever read, and only that one continued: most proxies
+/// write one, and pass on what a client has put in the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`, a list of addresses.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded`, RFC 7239.
+    Forwarded,
 }
 
 impl ConnInfo {
@@ -41,7 +54,13 @@ impl ConnInfo {
     pub fn new(peer: SocketAddr, scheme: &'static str) -> Self {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let peer_text = peer.ip().to_string().into();
-        Self { peer, peer_text, scheme, progress: Progress::default() }
+        Self { peer, peer_text, is_local: false, scheme, progress: Progress::default() }
+    }
+
+    /// A new connection over a Unix socket, whose peer has no address: it stands under the loopback address.
+    #[must_use]
+    pub fn local(scheme: &'static str) -> Self {
+        Self { is_local: true, ..Self::new((Ipv4Addr::LOCALHOST, 0).into(), scheme) }
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use http::Request;
 use hyper::body::{Body as _, Incoming};
 use hyper::rt::Executor;
@@ -17,14 +16,18 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tracing::debug;
 
+use super::caps::{Counted, Refusal};
 use super::io::{ClientIo, Protocol};
+use super::opening::{Opening, Unopened};
 use crate::body::Patience;
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway};
 use crate::request::{BodyLeft, ConnInfo, InFlight};
 use crate::snapshot::Listener;
+use crate::socket::Stream;
+use crate::telemetry::metrics::Lane;
 
 /// By which a connection is asked to end: after its requests in flight, or at once if it is idle.
 #[derive(Debug, Default)]
@@ -43,7 +46,7 @@ impl Closing {
         }
     }
 
-    fn poll(&self, cx: &Context<'_>) -> bool {
+    pub(super) fn poll(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
@@ -52,18 +55,43 @@ impl Closing {
     }
 }
 
+/// A connection that has been accepted.
+#[derive(Debug)]
+pub(super) struct Arrival<S> {
+    pub(super) stream: S,
+    /// `None` is the peer of a Unix socket.
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) listener: Arc<Listener>,
+}
+
 /// Serves a connection until it ends.
 pub(super) async fn serve(
-    mut stream: TcpStream,
-    peer: std::net::SocketAddr,
-    listener: Arc<Listener>,
+    arrival: Arrival<Stream>,
+    counted: &mut Counted,
     gateway: Rc<Gateway>,
+    lane: Lane,
     closing: Rc<Closing>,
 ) {
+    let Arrival { stream, mut peer, listener } = arrival;
     // Responses are written whole; waiting to fill a segment would only delay them.
-    let _ = stream.set_nodelay(true);
-    let Some((protocol, prefix)) = sniff(&mut stream, &listener, &closing).await else { return };
-    let conn = Rc::new(ConnInfo::new(peer, "http"));
+    stream.send_at_once();
+    let mut opening = Opening::new(stream, &closing);
+    if listener.proxy_protocol {
+        match opening.announced(&listener).await {
+            // From here on the balancer is forgotten: the source is the peer.
+            Ok(source) => peer = source.or(peer),
+            Err(Unopened::Ended) => return,
+            Err(Unopened::Header(fault)) => {
+                debug!(%fault, listener = &*listener.name, "connection refused");
+                return counted.refused_for(Refusal::ProxyHeader, lane);
+            }
+        }
+        if !counted.count_peer(peer, &gateway.snapshot().identity, &listener, lane) {
+            return;
+        }
+    }
+    let Some((stream, protocol, prefix)) = opening.protocol(&listener).await else { return };
+    let conn = Rc::new(peer.map_or_else(|| ConnInfo::local("http"), |peer| ConnInfo::new(peer, "http")));
     let io = TokioIo::new(ClientIo::new(stream, prefix, protocol, Rc::clone(&conn), &listener));
     let (settings, idle) = (Rc::new(Arc::clone(&listener)), Rc::clone(&conn));
     let service = service_fn(move |request: Request<Incoming>| {
@@ -159,47 +187,9 @@ async fn until_idle<F: Future>(served: F, deadline: &Deadline) -> Option<F::Outp
     .await
 }
 
-/// Reads as far as it takes to tell HTTP/2's preface from a request line. `None` if the connection ends first.
-async fn sniff(stream: &mut TcpStream, listener: &Listener, closing: &Closing) -> Option<(Protocol, BytesMut)> {
-    if !listener.http2 {
-        return Some((Protocol::Http1, BytesMut::new()));
-    }
-    let mut seen = BytesMut::with_capacity(PREFACE.len());
-    let deadline = Deadline::new();
-    deadline.arm(listener.header_timeout);
-    let mut hurried = false;
-    loop {
-        let compared = seen.len().min(PREFACE.len());
-        if seen.get(..compared) != PREFACE.get(..compared) {
-            return listener.http1.then_some((Protocol::Http1, seen));
-        }
-        if compared == PREFACE.len() {
-            return Some((Protocol::Http2, seen));
-        }
-        let read = std::future::poll_fn(|cx| {
-            if closing.poll(cx) {
-                if seen.is_empty() {
-                    return Poll::Ready(Err(io::ErrorKind::Interrupted.into()));
-                }
-                if !std::mem::replace(&mut hurried, true) {
-                    deadline.arm(GOODBYE);
-                }
-            }
-            match pin!(stream.read_buf(&mut seen)).poll(cx) {
-                Poll::Ready(read) => Poll::Ready(read),
-                Poll::Pending => deadline.poll_due(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
-            }
-        });
-        match read.await {
-            Ok(0) | Err(_) => return None,
-            Ok(_) => {}
-        }
-    }
-}
-
 /// Reads and forgets what a client is still sending, for a moment: closing on unread bytes would reset the connection, and the
 /// client might never see the answer that told it to stop (RFC 9112 §9.6).
-async fn linger(mut stream: TcpStream) {
+async fn linger(mut stream: Stream) {
     let mut sink = vec![0; 16 << 10];
     let mut left = LINGER_BYTES;
     let deadline = Deadline::new();
@@ -230,7 +220,6 @@ where
     }
 }
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// More than the longest request target hyper knows (64 KiB), so that too long a one is told from too large a head.
 const MAX_HEAD: usize = 128 << 10;
 const MAX_STREAMS: u32 = 256;

@@ -16,16 +16,16 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::clock::deadline::Deadline;
 use crate::request::{BodyLeft, ConnInfo};
 use crate::snapshot::Listener;
+use crate::socket::Stream;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ClientIo {
-    stream: TcpStream,
+    stream: Stream,
     protocol: Protocol,
     conn: Rc<ConnInfo>,
     header_timeout: Duration,
@@ -51,7 +51,7 @@ pub(super) enum Protocol {
 
 impl ClientIo {
     /// `prefix` has been read already, while finding out the protocol.
-    pub(super) fn new(stream: TcpStream, prefix: BytesMut, protocol: Protocol, conn: Rc<ConnInfo>, listener: &Listener) -> Self {
+    pub(super) fn new(stream: Stream, prefix: BytesMut, protocol: Protocol, conn: Rc<ConnInfo>, listener: &Listener) -> Self {
         conn.progress.keep_alive.set(listener.keep_alive_timeout);
         conn.progress.deadline.arm(listener.header_timeout);
         Self {
@@ -70,7 +70,7 @@ impl ClientIo {
         }
     }
 
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(super) fn into_stream(self) -> Stream {
         self.stream
     }
 
@@ -280,7 +280,7 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A TCP stream has nothing to flush.
+        // A socket has nothing to flush.
         Poll::Ready(Ok(()))
     }
 

@@ -3,26 +3,30 @@
 //! Every worker is a thread with a `current_thread` runtime of its own, and has its own listening sockets, connections and
 //! upstream connections. Each listener is bound once per worker with SO_REUSEPORT, and the kernel spreads connections
 //! over them by hash. That is good enough for many connections and bad for few, so the worker that accepts one hands it on when
-//! another has fewer (`balance`): one atomic load per worker and connection, nothing per request.
+//! another has fewer (`balance`): one atomic load per worker and connection, nothing per request. A Unix socket can be bound only
+//! once, so the first worker accepts for all.
 
+mod backoff;
 mod balance;
 mod caps;
 mod connection;
 mod io;
-mod listener;
+mod opening;
+mod proxy_protocol;
 mod worker;
 
 use std::collections::HashMap;
 use std::io as std_io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
+use tracing::warn;
 
 use crate::proxy::GatewayParts;
 use crate::snapshot::Listener;
+use crate::socket::{self, Address, Sharing, SocketFile};
 use crate::telemetry::metrics::Registry;
 
 use balance::Loads;
@@ -33,7 +37,7 @@ use worker::{Command, Seat};
 #[derive(Debug)]
 pub struct Server {
     workers: Vec<Worker>,
-    open: HashMap<SocketAddr, Open>,
+    open: HashMap<Address, Open>,
     registry: Registry,
 }
 
@@ -46,8 +50,10 @@ struct Worker {
 /// A listener in force.
 #[derive(Debug)]
 struct Open {
-    bound: SocketAddr,
+    bound: Address,
     caps: Arc<Caps>,
+    /// Removed from the file system with this.
+    file: Option<SocketFile>,
 }
 
 /// Why a listener can't be opened.
@@ -55,7 +61,7 @@ struct Open {
 #[error("listener {name}: cannot listen on {address}: {cause}")]
 pub struct ListenError {
     name: Arc<str>,
-    address: SocketAddr,
+    address: Address,
     cause: std_io::Error,
 }
 
@@ -91,18 +97,20 @@ impl Server {
     pub fn listen(&mut self, listeners: &[Arc<Listener>]) -> Result<(), ListenError> {
         let mut fresh = Vec::new();
         for listener in listeners.iter().filter(|listener| !self.open.contains_key(&listener.address)) {
-            let fail = |cause| ListenError { name: Arc::clone(&listener.name), address: listener.address, cause };
-            fresh.push((Arc::clone(listener), listener::bind(listener.address, self.workers.len()).map_err(fail)?));
+            let bound = socket::bind(&listener.address, listener.mode, Sharing::Workers(self.workers.len()));
+            let fail = |cause| ListenError { name: Arc::clone(&listener.name), address: listener.address.clone(), cause };
+            fresh.push((Arc::clone(listener), bound.map_err(fail)?));
         }
-        for (listener, (bound, sockets)) in fresh {
+        for (listener, bound) in fresh {
             let caps = Arc::new(Caps::new(&self.registry, &listener.name));
-            for (worker, socket) in self.workers.iter().zip(sockets) {
+            for (worker, socket) in self.workers.iter().zip(bound.sockets) {
                 worker.send(Command::Listen { listener: Arc::clone(&listener), socket, caps: Arc::clone(&caps) });
             }
-            self.open.insert(listener.address, Open { bound, caps });
+            self.open.insert(listener.address.clone(), Open { bound: bound.address, caps, file: bound.file });
         }
         for listener in listeners {
             if let Some(open) = self.open.get(&listener.address) {
+                open.set_mode(listener);
                 for worker in &self.workers {
                     worker.send(Command::Update { listener: Arc::clone(listener), caps: Arc::clone(&open.caps) });
                 }
@@ -111,7 +119,7 @@ impl Server {
         self.open.retain(|address, _| {
             let wanted = listeners.iter().any(|listener| listener.address == *address);
             if !wanted {
-                self.workers.iter().for_each(|worker| worker.send(Command::Close(*address)));
+                self.workers.iter().for_each(|worker| worker.send(Command::Close(address.clone())));
             }
             wanted
         });
@@ -120,8 +128,8 @@ impl Server {
 
     /// The address a listener is bound to, which differs from the configured one when that has port 0.
     #[must_use]
-    pub fn bound(&self, listener: &Listener) -> Option<SocketAddr> {
-        self.open.get(&listener.address).map(|open| open.bound)
+    pub fn bound(&self, listener: &Listener) -> Option<Address> {
+        self.open.get(&listener.address).map(|open| open.bound.clone())
     }
 
     /// Stops accepting, closes idle connections, lets requests in flight finish; returns whether all did within `patience`.
@@ -139,6 +147,14 @@ impl Server {
                 return false;
             }
             tokio::time::sleep(DRAIN_POLL).await;
+        }
+    }
+}
+
+impl Open {
+    fn set_mode(&self, listener: &Listener) {
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.set_mode(listener.mode)) {
+            warn!(%error, listener = &*listener.name, "cannot set the mode of the socket file");
         }
     }
 }

@@ -3,25 +3,25 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::{error, warn};
 
+use super::backoff::pause_after;
 use super::balance::{Loads, Place};
-use super::caps::{Caps, Counted};
-use super::connection::{Closing, serve};
-use super::listener::pause_after;
+use super::caps::{Caps, Counted, Refusal};
+use super::connection::{Arrival, Closing, serve};
 use crate::clock::deadline;
 use crate::proxy::{Gateway, GatewayParts};
 use crate::snapshot::Listener;
+use crate::socket::{self, Address, StdListener, StdStream, Stream};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 
 /// What a worker is told.
@@ -32,7 +32,7 @@ pub(super) enum Command {
     /// New settings of a listener that stays.
     Update { listener: Arc<Listener>, caps: Arc<Caps> },
     /// Stop accepting, and end the listener's connections.
-    Close(SocketAddr),
+    Close(Address),
     /// A connection that another worker accepted.
     Serve(Box<Accepted>),
     /// End everything, then the thread.
@@ -42,9 +42,7 @@ pub(super) enum Command {
 /// A connection on its way to its worker.
 #[derive(Debug)]
 pub(super) struct Accepted {
-    stream: StdStream,
-    peer: SocketAddr,
-    listener: Arc<Listener>,
+    arrival: Arrival<StdStream>,
     place: Place,
     counted: Counted,
 }
@@ -87,8 +85,8 @@ struct Worker {
     gateway: Rc<Gateway>,
     lane: Lane,
     gauge: Counter,
-    listeners: RefCell<HashMap<SocketAddr, Rc<Listening>>>,
-    connections: RefCell<HashMap<u64, (SocketAddr, Rc<Closing>)>>,
+    listeners: RefCell<HashMap<Address, Rc<Listening>>>,
+    connections: RefCell<HashMap<u64, (Address, Rc<Closing>)>>,
     next: Cell<u64>,
     idle: Notify,
 }
@@ -132,7 +130,7 @@ async fn work(mut seat: Seat, peers: Vec<UnboundedSender<Command>>, parts: Gatew
                     *listening.caps.borrow_mut() = caps;
                 }
             }
-            Command::Close(address) => worker.close(address),
+            Command::Close(address) => worker.close(&address),
             Command::Serve(accepted) => worker.serve(*accepted),
             Command::Drain => break,
         }
@@ -142,8 +140,8 @@ async fn work(mut seat: Seat, peers: Vec<UnboundedSender<Command>>, parts: Gatew
 
 impl Worker {
     fn listen(self: &Rc<Self>, listener: Arc<Listener>, socket: StdListener, caps: Arc<Caps>) {
-        let address = listener.address;
-        let socket = match TcpListener::from_std(socket) {
+        let address = listener.address.clone();
+        let socket = match socket::Listener::from_std(socket) {
             Ok(socket) => socket,
             Err(error) => return error!(%error, listener = &*listener.name, "worker cannot listen"),
         };
@@ -153,7 +151,7 @@ impl Worker {
     }
 
     /// Accepts until told to stop; what waits in the backlog then is still served, since nobody else would.
-    async fn accept(self: Rc<Self>, socket: TcpListener, listening: Rc<Listening>) {
+    async fn accept(self: Rc<Self>, socket: socket::Listener, listening: Rc<Listening>) {
         let mut pause = Duration::ZERO;
         let mut stopping = false;
         loop {
@@ -193,19 +191,25 @@ impl Worker {
     }
 
     /// Counts a connection in and gives it to the worker with the fewest.
-    fn assign(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, listening: &Listening) {
+    fn assign(self: &Rc<Self>, stream: Stream, peer: Option<SocketAddr>, listening: &Listening) {
         let listener = Arc::clone(&listening.listener.borrow());
-        let snapshot = self.gateway.snapshot();
-        let address = peer.ip().to_canonical();
-        let network = (!snapshot.identity.trusted.contains(address)).then(|| snapshot.identity.grouping.network_of(address));
-        let Some(counted) = listening.caps.borrow().admit(&listener, network, self.lane) else { return };
+        let Some(mut counted) = listening.caps.borrow().admit(&listener, self.lane) else { return };
+        let rules = &self.gateway.snapshot().identity;
+        if listener.proxy_protocol {
+            // Whoever it speaks for is counted when that is known.
+            if peer.is_some_and(|peer| !rules.trusted.contains(peer.ip().to_canonical())) {
+                return counted.refused_for(Refusal::UntrustedPeer, self.lane);
+            }
+        } else if !counted.count_peer(peer, rules, &listener, self.lane) {
+            return;
+        }
         let place = self.loads.place(self.index);
         if place.worker() == self.index {
-            return self.begin(stream, peer, listener, (place, counted));
+            return self.begin(Arrival { stream, peer, listener }, place, counted);
         }
         let peer_worker = self.peers.get(place.worker());
         let Ok(stream) = stream.into_std() else { return };
-        let accepted = Box::new(Accepted { stream, peer, listener, place, counted });
+        let accepted = Box::new(Accepted { arrival: Arrival { stream, peer, listener }, place, counted });
         let sent = peer_worker.map(|commands| commands.send(Command::Serve(accepted)));
         // A worker that is gone serves nobody; better here than not at all.
         if let Some(Err(SendError(Command::Serve(accepted)))) = sent {
@@ -214,31 +218,30 @@ impl Worker {
     }
 
     fn serve(self: &Rc<Self>, accepted: Accepted) {
-        let Accepted { stream, peer, listener, place, counted } = accepted;
-        if let Ok(stream) = TcpStream::from_std(stream) {
-            self.begin(stream, peer, listener, (place, counted));
+        let Accepted { arrival: Arrival { stream, peer, listener }, place, counted } = accepted;
+        if let Ok(stream) = Stream::from_std(stream) {
+            self.begin(Arrival { stream, peer, listener }, place, counted);
         }
     }
 
-    fn begin(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, listener: Arc<Listener>, held: (Place, Counted)) {
+    fn begin(self: &Rc<Self>, arrival: Arrival<Stream>, place: Place, counted: Counted) {
         let closing = Rc::new(Closing::default());
         let id = self.next.replace(self.next.get() + 1);
-        self.connections.borrow_mut().insert(id, (listener.address, Rc::clone(&closing)));
+        self.connections.borrow_mut().insert(id, (arrival.listener.address.clone(), Rc::clone(&closing)));
         self.gauge.one(self.lane);
-        let ended = Ended { worker: Rc::clone(self), id, _held: held };
-        let gateway = Rc::clone(&self.gateway);
+        let mut open = Open { worker: Rc::clone(self), id, _place: place, counted };
+        let (gateway, lane) = (Rc::clone(&self.gateway), self.lane);
         tokio::task::spawn_local(async move {
-            serve(stream, peer, listener, gateway, closing).await;
-            drop(ended);
+            serve(arrival, &mut open.counted, gateway, lane, closing).await;
         });
     }
 
-    fn close(&self, address: SocketAddr) {
-        if let Some(listening) = self.listeners.borrow_mut().remove(&address) {
+    fn close(&self, address: &Address) {
+        if let Some(listening) = self.listeners.borrow_mut().remove(address) {
             listening.stop.notify_one();
         }
         for (of, closing) in self.connections.borrow().values() {
-            if *of == address {
+            if of == address {
                 closing.ask();
             }
         }
@@ -246,8 +249,8 @@ impl Worker {
 
     /// Ends every connection and waits for the last; connections that were on their way here are taken along.
     async fn drain(self: &Rc<Self>, commands: &mut UnboundedReceiver<Command>) {
-        let addresses: Vec<_> = self.listeners.borrow().keys().copied().collect();
-        addresses.into_iter().for_each(|address| self.close(address));
+        let addresses: Vec<_> = self.listeners.borrow().keys().cloned().collect();
+        addresses.iter().for_each(|address| self.close(address));
         loop {
             // Let the accept tasks take what waits in their backlogs before looking.
             tokio::task::yield_now().await;
@@ -266,14 +269,15 @@ impl Worker {
     }
 }
 
-/// Runs when a connection's task ends, panics included.
-struct Ended {
+/// A connection that is being served. Dropped when its task ends, panics included.
+struct Open {
     worker: Rc<Worker>,
     id: u64,
-    _held: (Place, Counted),
+    _place: Place,
+    counted: Counted,
 }
 
-impl Drop for Ended {
+impl Drop for Open {
     fn drop(&mut self) {
         self.worker.connections.borrow_mut().remove(&self.id);
         self.worker.gauge.less(self.worker.lane);

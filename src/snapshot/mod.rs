@@ -3,7 +3,6 @@
 //! `compile` makes it, a request loads it once, and a reload puts another in its place. Counters, connections and
 //! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +16,7 @@ use crate::identity::IdentityRules;
 use crate::policy::Policy;
 use crate::request::PathRules;
 use crate::respond::BodyForm;
+use crate::socket::Address;
 use crate::store::Budget;
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::{Counter, Histogram};
@@ -151,7 +151,11 @@ pub struct Listener {
     /// Its name.
     pub name: Arc<str>,
     /// Its address.
-    pub address: SocketAddr,
+    pub address: Address,
+    /// Who may connect to a Unix socket, as permission bits of its file.
+    pub mode: u32,
+    /// Every connection begins with a PROXY protocol header.
+    pub proxy_protocol: bool,
     /// HTTP/1.1 is spoken.
     pub http1: bool,
     /// HTTP/2 is spoken.
@@ -176,7 +180,9 @@ pub struct Process {
     /// Worker threads; `None` is one per core.
     pub workers: Option<u16>,
     /// The admin listener.
-    pub admin_address: SocketAddr,
+    pub admin_address: Address,
+    /// Who may connect to it, if that is a Unix socket.
+    pub admin_mode: u32,
     /// Its token.
     pub admin_token: Option<Box<str>>,
     /// Where the access log goes.

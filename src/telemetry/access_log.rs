@@ -46,6 +46,8 @@ pub struct Line<'a> {
     pub prefix: u8,
     /// The known client.
     pub client: Option<&'a str>,
+    /// The beginning of the digest of the key that it presented.
+    pub key: Option<&'a str>,
     /// The tier.
     pub tier: &'a str,
     /// The route.
@@ -225,9 +227,14 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     );
     json_text(out, line.tier);
     out.push(b'"');
-    for (name, value) in
-        [("client", line.client), ("route", line.route), ("limited_by", line.limited_by), ("shadow", line.shadow)]
-    {
+    let optional = [
+        ("client", line.client),
+        ("key", line.key),
+        ("route", line.route),
+        ("limited_by", line.limited_by),
+        ("shadow", line.shadow),
+    ];
+    for (name, value) in optional {
         if let Some(value) = value {
             let _ = write!(out, ",\"{name}\":\"");
             json_text(out, value);
@@ -245,7 +252,7 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     json_text(out, line.method);
     out.push(b' ');
     json_text(out, line.path);
-    let _ = writeln!(
+    let _ = write!(
         out,
         " {}\" {} {}us route={} tier={} limited_by={}{}",
         line.protocol,
@@ -257,10 +264,12 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
         if line.aborted { " aborted" } else { "" }
     );
     if line.delayed_us > 0 {
-        // Before the line's end.
-        out.pop();
-        let _ = writeln!(out, " delayed={}us", line.delayed_us);
+        let _ = write!(out, " delayed={}us", line.delayed_us);
     }
+    if let Some(key) = line.key {
+        let _ = write!(out, " key={key}");
+    }
+    out.push(b'\n');
 }
 
 /// Escapes what would end the string or the line, or steer a terminal; cuts what is long.
@@ -311,6 +320,7 @@ mod tests {
             address: "203.0.113.7".parse().unwrap(),
             prefix: 32,
             client: Some("acme"),
+            key: Some("5e884898da28"),
             tier: "pro",
             route: None,
             limited_by: Some("plan"),
@@ -332,6 +342,7 @@ mod tests {
         assert_eq!(value["path"], nasty);
         assert_eq!(value["time"], "2023-11-14T22:13:20.042Z");
         assert_eq!(value["limited_by"], "plan");
+        assert_eq!(value["key"], "5e884898da28");
     }
 
     #[test]
@@ -369,8 +380,7 @@ mod tests {
         drop((sink, queue));
         writer.run(output);
         let read = |path| std::fs::read_to_string(path).unwrap();
-        let expected =
-            "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan\n";
+        let expected = "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan key=5e884898da28\n";
         assert_eq!(read(&moved), expected);
         assert_eq!(read(&path), expected.replace("/x", "/y"));
     }

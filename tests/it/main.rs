@@ -10,10 +10,13 @@
     reason = "test code: a panic is a failing test, and deadlines need the real clock"
 )]
 
+mod addresses;
 mod cli;
+mod clients;
 mod floods;
 mod forwarding;
 mod harness;
+mod jwt;
 mod lifecycle;
 mod limits;
 mod logs;

@@ -10,10 +10,10 @@ use std::process::Command;
 /// Every module of the crate by layer, lowest first. A module names only modules of lower layers.
 #[rustfmt::skip]
 const LAYERS: &[&[&str]] = &[
-    &["clock", "units"],
+    &["clock", "socket", "units"],
     &["telemetry", "limit", "request", "body", "config"],
     &["identity", "headers", "store"],
-    &["policy", "admission", "respond"],
+    &["policy", "admission", "respond", "issuer"],
     &["snapshot"],
     &["compile", "upstream"],
     &["proxy"],

@@ -76,7 +76,7 @@ impl Gateway {
         let stdout = collect(child.stdout.take().unwrap());
         let mut gateway = Self { child, dir, stderr, stdout, origin };
         let ready =
-            happens(DEADLINE, || gateway.child.try_wait().unwrap().is_some() || gateway.listening().contains_key("admin"));
+            happens(DEADLINE, || gateway.child.try_wait().unwrap().is_some() || gateway.log().contains("listening on admin "));
         assert!(ready && gateway.child.try_wait().unwrap().is_none(), "the gateway did not start:\n{}", gateway.log());
         gateway
     }

@@ -96,17 +96,27 @@ pub(crate) fn get(path: &str) -> Vec<(&str, &str)> {
 impl H2 {
     /// Prior knowledge over cleartext, with flow-control windows too large to matter.
     pub(crate) fn connect(addr: SocketAddr) -> Self {
-        let mut client = Self::connect_with_window(addr, 1 << 30);
+        Self::connect_behind(addr, b"")
+    }
+
+    /// The same behind these bytes.
+    pub(crate) fn connect_behind(addr: SocketAddr, before: &[u8]) -> Self {
+        let mut client = Self::start(addr, before, 1 << 30);
         client.frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
         client
     }
 
     /// With this window for every stream, and the default one for the connection.
     pub(crate) fn connect_with_window(addr: SocketAddr, window: u32) -> Self {
-        let stream = TcpStream::connect(addr).unwrap_or_else(|error| panic!("connect {addr}: {error}"));
+        Self::start(addr, b"", window)
+    }
+
+    fn start(addr: SocketAddr, before: &[u8], window: u32) -> Self {
+        let mut stream = TcpStream::connect(addr).unwrap_or_else(|error| panic!("connect {addr}: {error}"));
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        stream.write_all(before).unwrap();
         let (replies, block, frames) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut client = Self { stream, buffer: Vec::new(), next: 1, replies, block, frames, goaway: None, closed: false };
         client.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");

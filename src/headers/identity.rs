@@ -1,0 +1,57 @@
+//! What upstream is told of who a request is from, and what it is not to see of how the gateway came to know it.
+
+use http::header::COOKIE;
+use http::{HeaderName, Version};
+
+use super::request::{Forwarding, Writer};
+
+/// Keys and tokens that end at the gateway.
+#[derive(Debug, Default)]
+pub struct Withheld<'a> {
+    /// Headers that have one.
+    pub headers: Vec<&'a HeaderName>,
+    /// Names of cookies that are one.
+    pub cookies: Vec<&'a str>,
+}
+
+impl Forwarding<'_> {
+    /// The gateway's own words. An operator's edit of the same name is the later word.
+    pub(super) fn write_told(&self, head: &mut Writer) {
+        for (name, value) in self.told {
+            if !self.edits.drops(name) {
+                head.line(name.as_str(), value.as_bytes());
+            }
+        }
+    }
+
+    /// Whether cookies go out in one line. HTTP/2 clients may split them over several fields; HTTP/1.1 has one (RFC 9113 §8.2.3).
+    pub(super) fn joins_cookies(&self) -> bool {
+        self.facts.version == Version::HTTP_2 || !self.withheld.cookies.is_empty()
+    }
+
+    pub(super) fn write_cookies(&self, head: &mut Writer) {
+        if self.withheld.headers.contains(&&COOKIE) {
+            return;
+        }
+        if self.withheld.cookies.is_empty() {
+            return self.write_joined(head, &COOKIE, "; ", "");
+        }
+        let lines = self.facts.headers.get_all(COOKIE).iter();
+        let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
+        let mut kept = pairs.filter(|pair| !pair.is_empty() && !self.is_withheld(pair));
+        let Some(first) = kept.next() else { return };
+        head.text("cookie: ");
+        head.0.extend_from_slice(first);
+        for pair in kept {
+            head.text("; ");
+            head.0.extend_from_slice(pair);
+        }
+        head.text("\r\n");
+    }
+
+    /// Blanks around the name don't make it another one: whoever reads it next may not care for them.
+    fn is_withheld(&self, pair: &[u8]) -> bool {
+        let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
+        self.withheld.cookies.iter().any(|cookie| cookie.as_bytes() == name)
+    }
+}
