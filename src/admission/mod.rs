@@ -44,8 +44,8 @@ impl Permit {
     }
 
     /// The request won't go on. If it still waits, what it took is given back where that is possible; whether it did.
-    pub fn abandon(&mut self, store: &Store, now: Nanos) -> bool {
-        self.waiting.take().map(|waiting| waiting.give_up(store, now)).is_some()
+    pub fn abandon(&mut self, store: &Store, registries: &Registries, now: Nanos) -> bool {
+        self.waiting.take().map(|waiting| waiting.give_up(store, &registries.waiting, now)).is_some()
     }
 }
 
@@ -225,11 +225,32 @@ mod tests {
         assert_eq!((waiting.wait().map(|(wait, _)| wait), registry.waiting.in_flight()), (Some(SECOND), 1));
         let refused = ask().verdict.unwrap_err();
         assert_eq!(refused, Denial { limit: 0, charge: Some(0), retry_after: Some(2 * SECOND) }, "the queue is full");
-        assert!(waiting.abandon(&store, 0));
+        assert!(waiting.abandon(&store, &registry, 0));
         assert_eq!(registry.waiting.in_flight(), 0);
         let mut again = ask().verdict.unwrap();
         assert_eq!(again.wait(), Some((SECOND, 0)), "nobody stood behind");
         again.go_on();
-        assert!(!again.abandon(&store, 0), "what has gone on stays charged");
+        assert!(!again.abandon(&store, &registry, 0), "what has gone on stays charged");
+    }
+
+    #[test]
+    fn places_of_those_who_left_are_gone_when_nobody_waits() {
+        let quotas = Quotas::default();
+        let store = store(&quotas);
+        let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::Gcra).unwrap();
+        let quota = quotas.intern(quota.delaying(Duration::from_secs(60), 10).unwrap()).unwrap();
+        let one = Charge { queue: 10, ..charge(KeyHasher::default().start("k").finish(), &quota, 1) };
+        let registry = Registries::default();
+        let ask = || admit(&store, &registry, &[], &[one], 0).verdict.unwrap();
+        assert_eq!(ask().wait(), None);
+        let mut last = ask();
+        for _ in 0..20 {
+            // Always one behind the one that leaves.
+            let next = ask();
+            assert!(std::mem::replace(&mut last, next).abandon(&store, &registry, 0));
+        }
+        assert_eq!(ask().wait(), Some((22 * SECOND, 0)), "the last one's place is behind all of them");
+        assert!(last.abandon(&store, &registry, 0));
+        assert_eq!(ask().wait(), Some((SECOND, 0)), "the bucket is as full as those who passed made it");
     }
 }

@@ -14,7 +14,9 @@ pub struct Waiting {
     pub(super) delay: Nanos,
     /// Because of which limit.
     pub(super) limit: u16,
-    _place: Held,
+    place: Held,
+    /// What was taken where the place is.
+    queued: Taken,
     taken: SmallVec<[Taken; 2]>,
 }
 
@@ -34,9 +36,9 @@ impl Waiting {
         let longest = charges.iter().zip(outcomes).enumerate().max_by_key(|(_, (_, outcome))| outcome.delay);
         let Some((at, (charge, outcome))) = longest.filter(|(_, (_, outcome))| outcome.delay > 0) else { return Ok(None) };
         let (delay, limit) = (outcome.delay, charge.limit);
-        let taken = taken(charges, outcomes).collect();
+        let (queued, taken) = (Taken::of(charge, outcome), taken(charges, outcomes).collect());
         match registry.take(charge.key, charge.queue) {
-            Some(place) => Ok(Some(Box::new(Self { delay, limit, _place: place, taken }))),
+            Some(place) => Ok(Some(Box::new(Self { delay, limit, place, queued, taken }))),
             None => {
                 give_up(store, &taken, now);
                 Err(Denial { limit, charge: Some(at), retry_after: Some(delay) })
@@ -48,9 +50,14 @@ impl Waiting {
         self.taken.extend(taken(charges, outcomes));
     }
 
-    /// Gives back what was taken.
-    pub(super) fn give_up(&self, store: &Store, now: Nanos) {
+    /// Gives back what was taken. With the last who waits go all places that have lapsed: nobody stands behind them any more, but for who has
+    /// been charged in this very moment, and may then share his place with the next.
+    pub(super) fn give_up(self, store: &Store, registry: &Slots, now: Nanos) {
         give_up(store, &self.taken, now);
+        drop(self.place);
+        if registry.is_free(self.queued.key) {
+            store.nobody_waits(&self.queued, now);
+        }
     }
 }
 

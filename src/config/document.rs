@@ -207,7 +207,7 @@ mod tests {
         let expected = [
             "g.yaml:2:5: listeners[0]: `address` is required here",
             "g.yaml:2:16: listeners[0].addres: unknown key `addres`; known here: name, address, mode, protocols, proxy_protocol, max_connections, max_connections_per_ip, tls, timeouts (did you mean `address`?)",
-            "g.yaml:5:22: listeners[1].max_connections: invalid type: string \"many\", expected a whole number",
+            "g.yaml:5:22: listeners[1].max_connections: invalid type: string \"many\", expected a whole number up to 4294967295",
             "g.yaml:8:35: limits[0].rate: `fortnight` is not a period; use s, min, hour, day, week, month or a duration such as 15min",
             "g.yaml:9:5: limits[1]: `name` is required here",
             "g.yaml:10:21: limits[2].per: unknown variant `nobody`, expected one of `global`, `client`, `api_key`, `user`, `tenant`, `tier`, `ip`, `route`, `endpoint`",

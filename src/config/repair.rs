@@ -224,7 +224,10 @@ impl Blame {
 fn in_words(message: &str) -> String {
     let Some((before, expected)) = message.split_once(", expected ") else { return message.to_owned() };
     let expected = match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" | "i64" => "a whole number",
+        "u8" => "a whole number up to 255",
+        "u16" => "a whole number up to 65535",
+        "u32" => "a whole number up to 4294967295",
+        "u64" | "usize" | "i64" => "a whole number",
         "f64" => "a number",
         other if other.starts_with("struct ") => "a map of keys",
         other => other,

@@ -135,7 +135,7 @@ impl Completion {
             return;
         }
         let now = self.gateway.clock.now();
-        if self.permit.take().is_some_and(|mut permit| permit.abandon(&self.gateway.store, now)) {
+        if self.permit.take().is_some_and(|mut permit| permit.abandon(&self.gateway.store, &self.gateway.registries, now)) {
             self.unsettled.forget();
             self.delayed = now.saturating_sub(self.started);
         }

@@ -65,6 +65,13 @@ impl Store {
         }
     }
 
+    /// Says that nobody waits any more where this charge was made: places beyond what the quota lets pass at once have lapsed.
+    pub fn nobody_waits(&self, taken: &Taken, now: Nanos) {
+        match self {
+            Self::Memory(store) => store.nobody_waits(taken, now),
+        }
+    }
+
     /// Corrects a charge to what it turned out to cost: more is taken whether it fits or not, what was too much comes back. Under a quota with a
     /// delay only the last place comes back: one with others behind it lapses, since their waits were told already.
     pub fn settle(&self, taken: &Taken, cost: u64, now: Nanos) {

@@ -157,10 +157,16 @@ impl MemoryStore {
         Charged { conforms: outcomes.iter().all(|outcome| outcome.verdict.conforms()), outcomes }
     }
 
+    /// See [`Store::nobody_waits`](super::Store::nobody_waits).
+    pub fn nobody_waits(&self, taken: &Taken, now: Nanos) {
+        if let Some(mut shard) = self.lock(&charge_of(taken)) {
+            shard.nobody_waits(taken, now);
+        }
+    }
+
     /// See [`Store::settle`](super::Store::settle).
     pub fn settle(&self, taken: &Taken, cost: u64, now: Nanos) {
-        let Taken { key, space, cost: taken_cost, .. } = *taken;
-        let charge = Charge { key, space, quota: &taken.quota, cost: taken_cost, limit: 0, queue: 0, warmup: None };
+        let charge = charge_of(taken);
         if let Some(mut shard) = self.lock(&charge) {
             shard.settle(&charge, taken, cost, &self.quotas, now);
         }
@@ -262,6 +268,11 @@ impl<'s> Locked<'s> {
         }
         Some(locked)
     }
+}
+
+fn charge_of(taken: &Taken) -> Charge<'_> {
+    let Taken { key, space, quota, cost, .. } = taken;
+    Charge { key: *key, space: *space, quota, cost: *cost, limit: 0, queue: 0, warmup: None }
 }
 
 /// The answer for a charge that has no room: as if nothing had been used.

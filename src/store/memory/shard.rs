@@ -244,6 +244,17 @@ impl Shard {
         self.write(spot, &charge, state, quotas, now);
     }
 
+    /// Brings a queue back to what may pass at once: whoever passed did so until now, and those who stood behind have left.
+    pub(super) fn nobody_waits(&mut self, taken: &Taken, now: Nanos) {
+        let place = self.table.find(taken.key);
+        if let Some(entry) = place.and_then(|place| self.table.entry_mut(place))
+            && entry.key.tag() == taken.quota.id
+            && is_time(taken.quota.quota.algorithm())
+        {
+            entry.state = entry.state.min(now.saturating_add(taken.quota.quota.capacity()));
+        }
+    }
+
     /// Keeps what a refusal found out: the clock went back, or the counter is under another quota now. Only then does waiting as long as
     /// was said help.
     fn keep_refused(&mut self, spot: Spot, charge: &Charge<'_>, state: u64, quotas: &Quotas, now: Nanos) {
