@@ -288,4 +288,23 @@ mod tests {
             Ok(Paths { normal: Cow::Borrowed(_), written: Cow::Borrowed(_) })
         ));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_normal_form_has_nothing_left_to_resolve(raw in "/[a/%2eEfF5cC.;\\\\ é0]{0,40}") {
+            let Ok(Paths { normal, written }) = normalize(&raw, &DEFAULT) else { return Ok(()) };
+            let mut segments = normal.split('/').skip(1);
+            proptest::prop_assert!(normal == "/" || segments.all(|segment| !matches!(segment, "" | "." | "..")), "{normal}");
+            proptest::prop_assert!(!normal.chars().any(char::is_control), "{normal:?}");
+            // What is forwarded means the same as what came, and has nothing more to take out.
+            let again = normalize(&written, &DEFAULT).unwrap();
+            proptest::prop_assert_eq!((&again.normal, &again.written), (&normal, &written));
+        }
+
+        #[test]
+        fn any_text_has_a_normal_form_or_a_fault(raw in "\\PC{0,60}") {
+            let _ = normalize(&raw, &DEFAULT);
+            let _ = normalize(&raw, &PathRules { distinct_trailing_slash: true, allow_encoded_slash: true });
+        }
+    }
 }

@@ -271,3 +271,31 @@ fn where_keys_are_looked_for_too_the_shape_decides() {
     assert_eq!(find(&["bearer".to_owned()], &[]), Ok(None));
     assert_eq!(find(&[bearer(&token), bearer(&token)], &[]), Err(TokenFault::Ambiguous));
 }
+
+proptest::proptest! {
+    #[test]
+    fn nothing_made_up_is_believed_or_panics(header in "\\PC{0,80}", claims in "\\PC{0,80}", signature in "[A-Za-z0-9_-]{0,90}") {
+        let token = [base64url(&header), base64url(&claims), signature].join(".");
+        proptest::prop_assert!(verify(&HS256.verifier(), &token, EXPIRES - 1).is_err());
+    }
+
+    #[test]
+    fn any_header_of_json_is_read_or_refused(
+        algorithm in "[A-Za-z0-9]{0,8}|HS256|none|RS256",
+        kid in "\\PC{0,20}",
+        others in proptest::collection::vec(("[a-z]{1,6}", "\\PC{0,8}"), 0..4),
+    ) {
+        let mut header = json!({ "alg": algorithm, "kid": kid });
+        for (name, value) in others {
+            header[name] = value.into();
+        }
+        let token = [base64url(&header.to_string()), PAYLOAD.to_owned(), HS256.signature.to_owned()].join(".");
+        proptest::prop_assert!(verify(&HS256.verifier(), &token, EXPIRES - 1).is_err());
+    }
+
+    #[test]
+    fn any_bytes_have_a_shape(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+        let keys = HS256.verifier().keys.current();
+        proptest::prop_assert!(HS256.verifier().verify(keys.as_ref().unwrap(), &bytes, 0).is_err());
+    }
+}
