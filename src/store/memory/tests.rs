@@ -242,7 +242,7 @@ fn a_lowered_budget_is_kept_and_a_raised_one_used() {
     let before = fill(0..12_000);
     assert_eq!((before.keys, before.evicted_live), (12_000, 0));
     f.store.arrange(&[Budget { space: SpaceId(0), max_keys: 8_000 }]);
-    assert_eq!(fill(20_000..30_000).keys, 12_000, "no newcomer makes it larger");
+    assert!(fill(20_000..30_000).keys <= 12_050, "but for a shard that chance left below its share, no newcomer makes it larger");
     f.store.sweep(Sweep::Whole, 7200 * SECOND);
     let lowered = fill(0..20_000);
     assert!(lowered.keys <= lowered.max_keys && lowered.max_keys <= 8_500 && lowered.bytes <= 8_500 * 24, "{lowered:?}");
