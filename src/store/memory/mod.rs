@@ -9,6 +9,7 @@
 
 mod logs;
 mod shard;
+mod size;
 mod space;
 mod table;
 

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 use super::super::Taken;
 use super::logs::Logs;
+use super::size::Size;
 use super::table::{Entry, NEARLY_FULL, Place, Table, WAYS};
 use crate::clock::Nanos;
 use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, share, sliding_log};
@@ -25,42 +26,6 @@ pub(super) struct Shard {
     version: u32,
     logs: Logs,
     stats: Stats,
-}
-
-/// How large a table is: it begins with a few sets and may double so many times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    first: usize,
-    doublings: u32,
-}
-
-impl Default for Size {
-    fn default() -> Self {
-        Self { first: 1, doublings: 0 }
-    }
-}
-
-impl Size {
-    /// At least this many sets when it has grown, and at most a sixteenth more.
-    pub(super) fn of(sets: usize) -> Self {
-        let doublings = (sets / FIRST_SETS).checked_ilog2().unwrap_or(0);
-        Self { first: sets.div_ceil(1 << doublings).max(1), doublings }
-    }
-
-    fn most(self) -> usize {
-        self.first << self.doublings
-    }
-
-    /// The sizes a table grows through.
-    fn steps(self) -> impl Iterator<Item = usize> {
-        (0..=self.doublings).map(move |doublings| self.first << doublings)
-    }
-
-    /// A smaller size for a table of `sets` sets: one that `keys` fill at most a quarter of, or the largest if the table is beyond that.
-    fn smaller(self, sets: usize, keys: usize) -> Option<usize> {
-        let sparse = self.steps().find(|step| keys * SPARSE <= step * WAYS);
-        sparse.or(Some(self.most())).filter(|step| *step < sets && keys <= step * WAYS)
-    }
 }
 
 /// What happened to a shard.
@@ -535,9 +500,5 @@ fn is_time(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// A table becomes smaller when the next smaller one would have less than one in this many places used.
-const SPARSE: usize = 4;
-/// A table that may grow begins with at least this many sets.
-const FIRST_SETS: usize = 16;
 /// Upper bounds of how much of a quota an inherited debt was, in 2^-16ths and as metrics print them.
 pub const DEBT_SHARES: [(u64, &str); 5] = [(6554, "0.1"), (16_384, "0.25"), (32_768, "0.5"), (49_152, "0.75"), (65_536, "1")];

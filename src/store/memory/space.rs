@@ -1,8 +1,9 @@
-//! A limit's room: shards, and how large they may grow.
+//! The room of a limit's window: shards, and how large they may grow.
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::shard::{DEBT_SHARES, Shard, Size, Stats};
+use super::shard::{DEBT_SHARES, Shard, Stats};
+use super::size::Size;
 use super::table::WAYS;
 use crate::clock::Nanos;
 use crate::limit::{Key, Quotas, SpaceId};
