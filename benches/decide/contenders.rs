@@ -10,7 +10,7 @@ use governor::state::keyed::DashMapStateStore;
 use governor::{Quota as GovernorQuota, RateLimiter};
 use tollgate::clock::{Clock, ManualClock};
 use tollgate::limit::{Algorithm, Charge, Interned, Quota, Quotas, SpaceId};
-use tollgate::store::{Budget, MemoryStore};
+use tollgate::store::{Budget, MemoryStore, Outcomes};
 
 use crate::common::{ClientKey, key};
 use crate::load::{BATCH, Load};
@@ -66,8 +66,9 @@ impl Contender for Tollgate {
         let fill = |asked: &mut _, limit, client| *asked = charge(limit, client);
         load.decide_batches(thread, charge(0, 0), fill, |batch| {
             self.hand.advance(BATCH_TAKES);
-            let conforms = |charges| black_box(self.store.charge(charges, self.clock.now())).conforms;
-            batch.chunks_exact(load.case.limits).all(conforms)
+            let mut outcomes = Outcomes::new();
+            let mut conforms = |charges| black_box(self.store.charge_into(charges, black_box(&mut outcomes), self.clock.now()));
+            batch.chunks_exact(load.case.limits).all(&mut conforms)
         })
     }
 }

@@ -43,17 +43,19 @@ struct Site {
 
 impl Flood {
     pub(crate) fn run(room: u64, round: u64) -> Result<Self> {
-        let before = process::resident()?;
         let clock = Clock::system();
-        let site = Site::new(room, clock.clone())?;
-        // Nothing is ever pushed out of this one.
-        let undisturbed = Site::new(room, clock)?;
         let busy: Vec<Key> = (0..BUSY).map(|client| key(1, client)).collect();
         let blocked = key(2, 0);
-        for site in [&site, &undisturbed] {
+        let visited = || {
+            let site = Site::new(room, clock.clone())?;
             site.use_up(blocked, PER_DAY, SECOND);
             busy.iter().for_each(|busy| site.use_up(*busy, PER_DAY / 2, SECOND));
-        }
+            anyhow::Ok(site)
+        };
+        // Nothing is ever pushed out of this one.
+        let undisturbed = visited()?;
+        let before = process::resident()?;
+        let site = visited()?;
 
         let first = round << 40;
         let mut fate = Blocked::default();

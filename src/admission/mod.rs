@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Nanos;
 use crate::limit::{Charge, SlotCharge, Verdict};
-use crate::store::{Charged, Outcomes, Store};
+use crate::store::{Outcomes, Store};
 
 pub use slots::{Held, Slots};
 pub use waiting::Waiting;
@@ -97,9 +97,8 @@ pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charg
             }
         }
     }
-    let Charged { conforms, mut outcomes } =
-        if charges.is_empty() { Charged { conforms: true, outcomes: Outcomes::new() } } else { store.charge(charges, now) };
-    let verdict = if conforms {
+    let mut outcomes = Outcomes::new();
+    let verdict = if charges.is_empty() || store.charge_into(charges, &mut outcomes, now) {
         let waiting = Waiting::behind(store, &registries.waiting, charges, &outcomes, now);
         if let Err(Denial { charge: Some(at), retry_after: Some(retry_after), .. }) = waiting
             && let Some(outcome) = outcomes.get_mut(at)
@@ -117,7 +116,12 @@ pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charg
 /// Charges each shadow limit for itself. Only for requests that were admitted.
 #[must_use]
 pub fn shadow(store: &Store, charges: &[Charge<'_>], now: Nanos) -> Outcomes {
-    charges.iter().flat_map(|charge| store.charge(std::slice::from_ref(charge), now).outcomes).collect()
+    let (mut one, mut all) = (Outcomes::new(), Outcomes::new());
+    for charge in charges {
+        let _ = store.charge_into(std::slice::from_ref(charge), &mut one, now);
+        all.append(&mut one);
+    }
+    all
 }
 
 fn denial(charges: &[Charge<'_>], outcomes: &Outcomes) -> Option<Denial> {

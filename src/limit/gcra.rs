@@ -13,6 +13,7 @@ use crate::clock::Nanos;
 
 /// Decides one charge; `tat` is the stored state.
 #[must_use]
+#[inline(always)] // See `Shard::decide_present`.
 pub fn decide(quota: &Quota, tat: u64, now: Nanos, cost: u64) -> Step {
     let capacity = quota.capacity();
     let backlog = backlog(quota, tat, now);

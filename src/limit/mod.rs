@@ -136,6 +136,7 @@ impl Quota {
     /// Decides one charge against `state`. `phase` (any number, fixed per key) shifts the edges of windows, so that
     /// not all keys start afresh in the same instant.
     #[must_use]
+    #[inline(always)] // What it returns is larger than the way to it.
     pub fn decide(&self, state: u64, phase: u64, now: Nanos, cost: u64) -> Step {
         match self.algorithm() {
             Algorithm::Gcra | Algorithm::TokenBucket => gcra::decide(self, state, now, cost),

@@ -231,23 +231,36 @@ impl Quota {
 
     /// `⌈cells·P/L⌉`: how long that many cells take to drain. Rounded once for the whole cost; `None` past 64 bits.
     #[must_use]
+    #[inline]
     pub fn time_of(&self, cells: u64) -> Option<Nanos> {
         if cells == 1 && self.interval > 0 {
             return Some(self.interval);
         }
-        if let Some(product) = cells.checked_mul(self.period.get()) {
-            return Some(product.div_ceil(self.count.get()));
+        match cells.checked_mul(self.period.get()) {
+            Some(product) => Some(product.div_ceil(self.count.get())),
+            None => self.long_time_of(cells),
         }
+    }
+
+    /// Apart, because it is rare and its division is a call.
+    #[cold]
+    fn long_time_of(&self, cells: u64) -> Option<Nanos> {
         let product = u128::from(cells) * u128::from(self.period.get());
         u64::try_from(product.div_ceil(u128::from(self.count.get()))).ok()
     }
 
     /// `⌊time·L/P⌋`: whole cells that drain in `time`.
     #[must_use]
+    #[inline]
     pub fn cells_in(&self, time: Nanos) -> u64 {
-        if let Some(product) = time.checked_mul(self.count.get()) {
-            return product / self.period.get();
+        match time.checked_mul(self.count.get()) {
+            Some(product) => product / self.period.get(),
+            None => self.cells_in_long(time),
         }
+    }
+
+    #[cold]
+    fn cells_in_long(&self, time: Nanos) -> u64 {
         let cells = u128::from(time) * u128::from(self.count.get()) / u128::from(self.period.get());
         u64::try_from(cells).unwrap_or(u64::MAX)
     }

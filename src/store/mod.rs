@@ -49,15 +49,15 @@ pub struct Taken {
 }
 
 impl Store {
-    /// Charges all or none.
+    /// Charges all or none, and says whether. `outcomes` becomes one answer per charge, in their order.
     #[must_use]
-    pub fn charge(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
+    pub fn charge_into(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes, now: Nanos) -> bool {
         match self {
-            Self::Memory(store) => store.charge(charges, now),
+            Self::Memory(store) => store.charge_into(charges, outcomes, now),
         }
     }
 
-    /// What [`Store::charge`] would answer; takes nothing.
+    /// What [`Store::charge_into`] would answer; takes nothing.
     #[must_use]
     pub fn peek(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
         match self {

@@ -89,9 +89,82 @@ impl MemoryStore {
     /// Charges all or none; see the module for how.
     #[must_use]
     pub fn charge(&self, charges: &[Charge<'_>], now: Nanos) -> Charged {
-        let [only] = charges else { return self.charge_several(charges, now) };
+        let mut outcomes = Outcomes::new();
+        let conforms = self.charge_into(charges, &mut outcomes, now);
+        Charged { conforms, outcomes }
+    }
+
+    /// See [`Store::charge_into`](super::Store::charge_into).
+    #[must_use]
+    pub fn charge_into(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes, now: Nanos) -> bool {
+        outcomes.clear();
+        let conforms = match charges {
+            [only] => self.charge_one(only, outcomes, now),
+            _ => self.charge_few(charges, outcomes, now),
+        };
+        conforms.unwrap_or_else(|| self.charge_closely(charges, outcomes, now))
+    }
+
+    /// The way of nearly all: the counter is there and nothing about it is unusual. Otherwise nothing is done.
+    #[inline]
+    fn charge_one(&self, charge: &Charge<'_>, outcomes: &mut Outcomes, now: Nanos) -> Option<bool> {
+        let mut shard = self.lock_any(charge)?;
+        let (entry, outcome) = shard.decide_present(charge, now)?;
+        let conforms = outcome.verdict.conforms();
+        if conforms && charge.cost != 0 {
+            entry.state = outcome.mark;
+        }
+        drop(shard);
+        outcomes.push(outcome);
+        Some(conforms)
+    }
+
+    /// The same for several charges in rooms of their own, as a request's are: first all locks, then all looks, then all or nothing written.
+    fn charge_few(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes, now: Nanos) -> Option<bool> {
+        let mut shards = [const { None }; INLINE];
+        let mut last = None;
+        for i in lock_order(charges)?.into_iter().take(charges.len()) {
+            let charge = charges.get(usize::from(i))?;
+            if last == Some(charge.space) {
+                return None;
+            }
+            last = Some(charge.space);
+            *shards.get_mut(usize::from(i))? = Some(self.lock_any(charge)?);
+        }
+        let mut entries = [const { None }; INLINE];
+        let mut conforms = true;
+        for ((charge, shard), at) in charges.iter().zip(&mut shards).zip(&mut entries) {
+            let (entry, outcome) = shard.as_mut()?.decide_present(charge, now)?;
+            *at = Some(entry);
+            conforms &= outcome.verdict.conforms();
+            outcomes.push(outcome);
+        }
+        if conforms {
+            for ((charge, entry), outcome) in charges.iter().zip(&mut entries).zip(outcomes) {
+                if let Some(entry) = entry
+                    && charge.cost != 0
+                {
+                    entry.state = outcome.mark;
+                }
+            }
+        }
+        Some(conforms)
+    }
+
+    /// Every other way.
+    #[cold]
+    fn charge_closely(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes, now: Nanos) -> bool {
+        let charged = match charges {
+            [only] => self.charge_single(only, now),
+            _ => self.charge_several(charges, now),
+        };
+        *outcomes = charged.outcomes;
+        charged.conforms
+    }
+
+    fn charge_single(&self, only: &Charge<'_>, now: Nanos) -> Charged {
         let boost = self.boost(only, Visit::Noted, now);
-        let Some(mut shard) = self.lock(only) else { return self.charge_present(charges, now) };
+        let Some(mut shard) = self.lock(only) else { return self.charge_present(std::slice::from_ref(only), now) };
         let (look, outcome) = shard.look(only, boost, &self.quotas, now);
         let conforms = outcome.verdict.conforms();
         if conforms {
@@ -217,11 +290,28 @@ impl MemoryStore {
         self.spaces.get(index(space))?.get()
     }
 
+    /// Of a closed space too, which has no counters.
+    #[inline]
+    fn lock_any(&self, charge: &Charge<'_>) -> Option<MutexGuard<'_, Shard>> {
+        let space = self.space(charge.space)?;
+        space.lock_any(space.shard_of(charge.key))
+    }
+
     #[inline]
     fn lock(&self, charge: &Charge<'_>) -> Option<MutexGuard<'_, Shard>> {
         let space = self.space(charge.space)?;
         space.lock(space.shard_of(charge.key))
     }
+}
+
+/// The places of charges in the order in which their rooms are locked; nothing if they are too many for that.
+fn lock_order(charges: &[Charge<'_>]) -> Option<[u8; INLINE]> {
+    let mut order = [0, 1, 2, 3, 4, 5, 6, 7];
+    // A configuration's rooms are numbered as its limits come, unless a reload has changed their order.
+    if !charges.is_sorted_by_key(|charge| charge.space) {
+        order.get_mut(..charges.len())?.sort_unstable_by_key(|i| charges.get(usize::from(*i)).map(|charge| charge.space));
+    }
+    (charges.len() <= INLINE).then_some(order)
 }
 
 /// Whether a look at somebody is a visit.

@@ -72,28 +72,22 @@ struct Under<'q> {
 }
 
 impl Shard {
-    /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a refusal keeps what it found out.
-    #[inline]
-    pub(super) fn look(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Look, Outcome) {
-        // The way of nearly all: the counter is there, under this quota, and its state is a number.
-        let (interned, found) = (charge.quota, self.table.find(charge.key));
-        if boost == Boost::NONE
-            && interned.quota.algorithm() != Algorithm::SlidingLog
-            && let Some(place) = found
-            && let Some(entry) = self.table.entry(place)
-            && entry.key.tag() == interned.id
-        {
-            let Step { state, outcome } = interned.quota.decide(entry.state, charge.key.phase(), now, charge.cost);
-            if outcome.verdict.conforms() || state == entry.state {
-                let look = Look { spot: Spot::Present(place), state, version: self.version, boost };
-                return (look, Outcome { mark: state, ..outcome });
-            }
+    /// How a charge stands whose counter is there, under its quota, and whose state is a number: nearly all do. `mark` is the state after
+    /// it, to be put into the entry if it passes. Inlined for good: moving an [`Outcome`] through memory costs as much as deciding it.
+    #[inline(always)]
+    pub(super) fn decide_present(&mut self, charge: &Charge<'_>, now: Nanos) -> Option<(&mut Entry, Outcome)> {
+        let Interned { id, quota } = charge.quota;
+        let entry = self.table.find_mut(charge.key)?;
+        if entry.key.tag() != *id || charge.warmup.is_some() || quota.algorithm() == Algorithm::SlidingLog {
+            return None;
         }
-        self.look_closely(charge, boost, quotas, now)
+        let Step { state, outcome } = quota.decide(entry.state, charge.key.phase(), now, charge.cost);
+        let is_usual = if outcome.verdict.conforms() { state != 0 } else { state == entry.state };
+        is_usual.then_some((entry, Outcome { mark: state, ..outcome }))
     }
 
-    /// Every other way.
-    fn look_closely(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Look, Outcome) {
+    /// How a charge stands. Changes nothing that could be noticed: the table may grow, and a refusal keeps what it found out.
+    pub(super) fn look(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Look, Outcome) {
         let spot = self.spot(charge, quotas, now);
         let quota = &charge.quota.quota.boosted(boost);
         let under = Under { quota, boost };
@@ -125,19 +119,6 @@ impl Shard {
             // Nothing to remember: asking makes no counter.
             return;
         }
-        if let Spot::Present(place) = look.spot
-            && look.version == self.version
-            && look.state != 0
-            && let Some(entry) = self.table.entry_mut(place)
-            && entry.key.tag() == charge.quota.id
-        {
-            entry.state = look.state;
-            return;
-        }
-        self.commit_closely(charge, look, quotas, now);
-    }
-
-    fn commit_closely(&mut self, charge: &Charge<'_>, look: &Look, quotas: &Quotas, now: Nanos) {
         let boost = look.boost;
         let (spot, state) =
             if look.version == self.version { (look.spot, look.state) } else { self.again(charge, boost, quotas, now) };
@@ -159,7 +140,7 @@ impl Shard {
     /// Where a charge goes, and what it leaves, when another charge of the same decision has come to lie where it would have gone. If it
     /// then inherits more than before it is taken all the same: the decision has been made.
     fn again(&mut self, charge: &Charge<'_>, boost: Boost, quotas: &Quotas, now: Nanos) -> (Spot, u64) {
-        let (Look { spot, state, .. }, outcome) = self.look_closely(charge, boost, quotas, now);
+        let (Look { spot, state, .. }, outcome) = self.look(charge, boost, quotas, now);
         if outcome.verdict.conforms() {
             return (spot, state);
         }
@@ -255,7 +236,7 @@ impl Shard {
             (self.table, self.logs) = (Table::default(), Logs::default());
         } else if let Some(sets) = self.size.smaller(self.table.sets(), self.keys) {
             self.version = self.version.wrapping_add(1);
-            self.table.rehash(sets);
+            self.table.rehash(sets, self.size.reserve(sets));
         }
     }
 
@@ -299,7 +280,7 @@ impl Shard {
     /// Where a key without a counter would get one.
     fn vacancy(&mut self, charge: &Charge<'_>, quotas: &Quotas, now: Nanos) -> Spot {
         if self.table.sets() == 0 {
-            self.table.begin(self.size.first);
+            self.table.begin(self.size.first, self.size.reserve(self.size.first));
         }
         loop {
             // A table from before the budget was lowered has free places that are not to be taken.
@@ -320,15 +301,17 @@ impl Shard {
     /// Makes the table larger, unless it is as large as it may be.
     fn grow(&mut self) -> bool {
         let sets = self.table.sets();
-        let larger = self.size.steps().filter(|step| *step > sets);
-        let mut grown = false;
-        for step in larger {
-            // Doubling always works; the step from a table of another budget's series nearly always, and else the next one.
-            grown = if step == sets * 2 { self.table.double() } else { self.table.rehash(step) };
-            if grown {
-                self.version = self.version.wrapping_add(1);
-                break;
+        let grown = self.size.steps().filter(|step| *step > sets).any(|step| {
+            // The next step of its own series always works; that from a table of another budget's series nearly always.
+            if step.is_multiple_of(sets) {
+                self.table.multiply(step / sets, self.size.reserve(step));
+                true
+            } else {
+                self.table.rehash(step, self.size.reserve(step))
             }
+        });
+        if grown {
+            self.version = self.version.wrapping_add(1);
         }
         grown
     }

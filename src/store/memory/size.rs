@@ -32,6 +32,12 @@ impl Size {
         (0..=self.doublings).map(move |doublings| self.first << doublings)
     }
 
+    /// For how many sets a table of `sets` sets takes addresses: the smallest one for no more than it has; every other for as many as there can
+    /// be. It then grows where it lies and leaves nothing behind to the allocator, and memory is what has been written to.
+    pub(super) fn reserve(self, sets: usize) -> usize {
+        if sets > self.first { self.most().max(sets) } else { sets }
+    }
+
     /// A smaller size for a table of `sets` sets: one that `keys` fill at most a quarter of, or the largest if the table is beyond that.
     pub(super) fn smaller(self, sets: usize, keys: usize) -> Option<usize> {
         let sparse = self.steps().find(|step| keys * SPARSE <= step * WAYS);

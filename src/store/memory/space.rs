@@ -99,8 +99,13 @@ impl Space {
     /// Nothing if the space is closed.
     #[inline]
     pub(super) fn lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
+        self.lock_any(shard).filter(|shard| !shard.is_closed())
+    }
+
+    #[inline]
+    pub(super) fn lock_any(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
         let Padded(shard) = self.shards.get(shard)?;
-        Some(shard.lock()).filter(|shard| !shard.is_closed())
+        Some(shard.lock())
     }
 
     pub(super) fn sweep(&self, shard: usize, quotas: &Quotas, now: Nanos) {

@@ -47,7 +47,7 @@ impl Table {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Set>()
+        self.0.len() * size_of::<Set>()
     }
 
     #[inline]
@@ -69,6 +69,12 @@ impl Table {
     pub(super) fn find(&self, key: Key) -> Option<Place> {
         let [first, second] = key.0;
         self.find_in(home(first, self.0.len()), key).or_else(|| self.find_in(home(second, self.0.len()), key))
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, key: Key) -> Option<&mut Entry> {
+        let place = self.find(key)?;
+        self.entry_mut(place)
     }
 
     #[inline]
@@ -114,31 +120,39 @@ impl Table {
         Some(from)
     }
 
-    /// Begins with this many sets.
-    pub(super) fn begin(&mut self, sets: usize) {
-        self.0 = vec![Set::default(); sets];
+    /// Begins with this many sets, and addresses for `reserve`.
+    pub(super) fn begin(&mut self, sets: usize, reserve: usize) {
+        self.0 = Vec::with_capacity(reserve.max(sets));
+        self.0.resize(sets, Set::default());
     }
 
-    /// Makes two sets of each. Always works.
-    pub(super) fn double(&mut self) -> bool {
-        let mut doubled = Self(vec![Set::default(); self.0.len() * 2]);
-        for (set, Set(entries)) in (0..).zip(&self.0) {
-            for entry in entries.iter().filter(|entry| entry.state != 0) {
+    /// Makes that many sets of each, in place where the memory is there. Always works: the entries of one set go to sets of their own.
+    pub(super) fn multiply(&mut self, by: usize, reserve: usize) {
+        let before = self.0.len();
+        if self.0.capacity() < before * by {
+            let mut moved = Vec::with_capacity(reserve.max(before * by));
+            moved.append(&mut self.0);
+            self.0 = moved;
+        }
+        self.0.resize(before * by, Set::default());
+        // From the last, so that nothing lies yet where it goes: set `i` becomes `by·i` and those behind it.
+        for set in (0..before).rev() {
+            let Set(entries) = self.0.get_mut(set).map(std::mem::take).unwrap_or_default();
+            for entry in entries.into_iter().filter(|entry| entry.state != 0) {
                 let [first, second] = entry.key.0;
-                let own = if home(first, self.0.len()) == set { first } else { second };
-                let free = doubled.free_in(home(own, doubled.0.len()));
-                if let Some(free) = free.and_then(|(_, place)| doubled.entry_mut(place)) {
-                    *free = *entry;
+                let own = if home(first, before) as usize == set { first } else { second };
+                let free = self.free_in(home(own, self.0.len()));
+                if let Some(free) = free.and_then(|(_, place)| self.entry_mut(place)) {
+                    *free = entry;
                 }
             }
         }
-        *self = doubled;
-        true
     }
 
     /// Moves everything into a table of any other size; says no, and changes nothing, if some key would find no place.
-    pub(super) fn rehash(&mut self, sets: usize) -> bool {
-        let mut other = Self(vec![Set::default(); sets]);
+    pub(super) fn rehash(&mut self, sets: usize, reserve: usize) -> bool {
+        let mut other = Self::default();
+        other.begin(sets, reserve);
         for entry in self.used_mut() {
             let place = other.emptier_place(entry.key).or_else(|| other.make_room(entry.key));
             match place.and_then(|place| other.entry_mut(place)) {
@@ -168,7 +182,7 @@ impl Default for Entry {
     }
 }
 
-/// Scales the high 32 bits of a hash to the number of sets: with twice as many, set `i` becomes `2i` and `2i + 1`.
+/// Scales the high 32 bits of a hash to the number of sets: with `n` times as many, set `i` becomes `n·i` to `n·i + n − 1`.
 #[inline]
 fn home(hash: u64, sets: usize) -> u32 {
     (((hash >> 32) * sets as u64) >> 32) as u32

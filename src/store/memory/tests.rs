@@ -61,6 +61,34 @@ const ALL: [Algorithm; 6] = [
 ];
 
 #[test]
+fn charges_count_alike_in_any_order_of_rooms_and_however_many() {
+    let spaces = |order: &[u32]| order.iter().copied().map(SpaceId).collect::<Vec<_>>();
+    // Ascending, as a reload may have left them, several in one room, and more than are decided without a heap.
+    for order in [spaces(&[0, 1, 2]), spaces(&[2, 0, 1]), spaces(&[1, 1, 0, 1]), spaces(&(0..12).rev().collect::<Vec<_>>())] {
+        let f = fixture(100);
+        f.store.arrange(&(0..12).map(|space| Budget { space: SpaceId(space), max_keys: 100 }).collect::<Vec<_>>());
+        let (five, three) = (f.quota(5, 3600, Algorithm::Gcra), f.quota(3, 3600, Algorithm::Gcra));
+        let keys: Vec<Key> = (0..order.len()).map(|i| f.key(&format!("{i}"))).collect();
+        let charges: Vec<Charge<'_>> = order
+            .iter()
+            .zip(&keys)
+            .enumerate()
+            .map(|(i, (space, key))| Charge { space: *space, ..charge(*key, if i == 1 { &three } else { &five }, 1) })
+            .collect();
+        for left in [2, 1, 0] {
+            let charged = f.store.charge(&charges, 0);
+            let remaining: Vec<u64> = charged.outcomes.iter().map(|outcome| outcome.remaining).collect();
+            let expected: Vec<u64> = (0..order.len()).map(|i| if i == 1 { left } else { left + 2 }).collect();
+            assert!(charged.conforms);
+            assert_eq!(remaining, expected, "{order:?}");
+        }
+        let refused = f.store.charge(&charges, 0);
+        assert!(!refused.conforms && refused.outcomes.len() == order.len());
+        assert_eq!(f.store.peek(&charges, 0).outcomes[0].remaining, 1, "{order:?}: 3 used and this one");
+    }
+}
+
+#[test]
 fn all_or_none_whatever_the_algorithm() {
     for algorithm in ALL {
         let f = fixture(100);
