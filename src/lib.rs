@@ -21,5 +21,6 @@ pub mod snapshot;
 pub mod socket;
 pub mod store;
 pub mod telemetry;
+pub mod tls;
 pub mod units;
 pub mod upstream;

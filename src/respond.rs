@@ -244,6 +244,9 @@ pub const CLIENT_CLOSED_REQUEST: StatusCode = match StatusCode::from_u16(499) {
 };
 /// What the gateway itself lets through: everything common but CONNECT and TRACE.
 pub const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH");
+/// The whole answer, sent in clear text, to a client that speaks HTTP to a port that speaks TLS.
+pub const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\n\
+Content-Length: 32\r\nConnection: close\r\n\r\nthis port speaks TLS: use https\n";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// The problem type that draft-ietf-httpapi-ratelimit-headers-10 registers.

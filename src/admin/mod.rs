@@ -26,6 +26,7 @@ use crate::snapshot::Current;
 use crate::socket::{Listener, StdListener};
 use crate::store::{DEBT_SHARES, Occupancy, Store};
 use crate::telemetry::metrics::{self, Registry, Sample};
+use crate::tls::InUse;
 
 /// What a reload came to: the generation in force, or why the file was refused.
 pub type Reloaded = Result<u64, Vec<Diagnostic>>;
@@ -158,6 +159,7 @@ fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
         Sample::number(metrics::WAITING, &[], control.registries.waiting.in_flight()),
     ];
     extra.extend(store_samples(control));
+    extra.extend(certificate_samples(control));
     let mut response = Response::new(Full::new(Bytes::from(control.registry.render(&extra))));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
     response
@@ -192,6 +194,22 @@ fn store_samples(control: &Control) -> Vec<Sample> {
         .chain(evictions)
         .chain(inherited)
         .collect()
+}
+
+/// When certificates in use expire.
+fn certificate_samples(control: &Control) -> Vec<Sample> {
+    let snapshot = control.current.load();
+    let sample = |of: &str, name: &str, InUse { file, not_after }: InUse| {
+        Sample::number(metrics::TLS_NOT_AFTER, &[(of, name), ("file", &file.display().to_string())], not_after)
+    };
+    let mut samples = Vec::new();
+    for (listener, tls) in snapshot.listeners.iter().filter_map(|listener| Some((listener, listener.tls.as_ref()?))) {
+        samples.extend(tls.server.in_use().into_iter().map(|in_use| sample("listener", &listener.name, in_use)));
+    }
+    for (upstream, tls) in snapshot.upstreams.iter().filter_map(|upstream| Some((upstream, upstream.tls.as_ref()?))) {
+        samples.extend(tls.in_use().map(|in_use| sample("upstream", &upstream.name, in_use)));
+    }
+    samples
 }
 
 async fn reload(control: &Control) -> Response<Full<Bytes>> {

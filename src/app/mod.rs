@@ -1,5 +1,6 @@
 //! The only place that constructs everything, and the life of the process: start, reload, drain.
 
+mod certificates;
 mod times;
 mod watch;
 
@@ -32,6 +33,7 @@ use crate::telemetry::access_log::{self, Output, Queue};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::upstream::Shared;
 
+use certificates::{Certificates, newly_expired};
 use times::Times;
 use watch::Watch;
 
@@ -71,6 +73,8 @@ pub struct Listening {
     pub name: String,
     /// Where it is bound.
     pub address: Address,
+    /// `http` or `https`.
+    pub scheme: &'static str,
 }
 
 /// The running gateway.
@@ -89,6 +93,7 @@ pub struct App {
     /// Removes the admin listener's socket file in the end.
     _admin_file: Option<SocketFile>,
     watch: Watch,
+    certificates: Certificates,
     log_writer: JoinHandle<()>,
     fetcher: Fetcher,
     /// Configurations that workers may still hold. The last hold is here, so that no worker has to take apart a hundred thousand clients.
@@ -121,11 +126,10 @@ impl App {
         let ground = Ground { registry: registry.clone(), calendars, ..Ground::default() };
         let snapshot = compiled(&ground)?;
         let (process, listeners) = (snapshot.process.clone(), snapshot.listeners.clone());
-        let store = MemoryStore::new(ground.quotas.clone());
-        store.arrange(&budgets(&snapshot));
-        let store = Arc::new(Store::Memory(store));
+        let store = start_store(&ground, &snapshot);
         times.tell(&snapshot);
         let fetcher = start_fetcher(&registry, &snapshot)?;
+        let certificates = Certificates::start(&registry, &snapshot, times.unix_now());
         let current = Arc::new(Current::new(snapshot));
         let registries = Registries::default();
         let mut admin = socket::bind(&process.admin_address, process.admin_mode, Sharing::Alone)
@@ -176,6 +180,7 @@ impl App {
             admin: admin.address,
             _admin_file: admin.file,
             watch,
+            certificates,
             log_writer,
             fetcher,
             retired: Vec::new(),
@@ -187,10 +192,11 @@ impl App {
         let snapshot = self.current.load();
         let bound = |listener: &Arc<crate::snapshot::Listener>| {
             let address = self.server.bound(listener)?;
-            Some(Listening { name: listener.name.to_string(), address })
+            let scheme = if listener.tls.is_some() { "https" } else { "http" };
+            Some(Listening { name: listener.name.to_string(), address, scheme })
         };
         let mut listening: Vec<_> = snapshot.listeners.iter().filter_map(bound).collect();
-        listening.push(Listening { name: "admin".to_owned(), address: self.admin.clone() });
+        listening.push(Listening { name: "admin".to_owned(), address: self.admin.clone(), scheme: "http" });
         listening
     }
 
@@ -204,6 +210,7 @@ impl App {
         let mut hangup = signal(SignalKind::hangup())?;
         ready(&self.listening());
         let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut certificate_looks = tokio::time::interval(LOOK_AT_CERTIFICATES_EVERY);
         let mut sweeps = tokio::time::interval(SWEEP_EVERY);
         loop {
             tokio::select! {
@@ -220,6 +227,7 @@ impl App {
                         let _ = self.reload("file");
                     }
                 }
+                _ = certificate_looks.tick() => self.certificates.look(self.times.unix_now()),
                 _ = sweeps.tick() => {
                     let Store::Memory(store) = &*self.store;
                     store.sweep(Sweep::Slice, self.times.clock.now());
@@ -236,6 +244,10 @@ impl App {
         let read = read(&self.path, &mut self.watch);
         let result = read.and_then(|source| {
             let snapshot = compile(&source, &self.ground, generation)?;
+            let expired = newly_expired(&snapshot, &self.current.load(), self.times.unix_now());
+            if !expired.is_empty() {
+                return Err(expired);
+            }
             let name = self.path.display().to_string();
             self.put_in_force(snapshot).map_err(|error| vec![Diagnostic::of_file(&name, error.to_string())])
         });
@@ -266,6 +278,7 @@ impl App {
         store.arrange(&budgets(&snapshot));
         self.times.tell(&snapshot);
         self.fetcher.follow(fetched_keys(&snapshot));
+        self.certificates.follow(&snapshot, self.times.unix_now());
         for listener in &snapshot.listeners {
             if !before.listeners.iter().any(|old| old.address == listener.address) {
                 let address = self.server.bound(listener).map(|address| address.to_string());
@@ -315,6 +328,12 @@ fn raise_file_limit() {
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         warn!(%error, "cannot raise the limit of open files");
     }
+}
+
+fn start_store(ground: &Ground, snapshot: &Snapshot) -> Arc<Store> {
+    let store = MemoryStore::new(ground.quotas.clone());
+    store.arrange(&budgets(snapshot));
+    Arc::new(Store::Memory(store))
 }
 
 fn start_fetcher(registry: &Registry, snapshot: &Snapshot) -> io::Result<Fetcher> {
@@ -410,5 +429,7 @@ impl Process {
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// A change of the file is in force well within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
+/// There may be a thousand certificates; a new one is in force within two of these.
+const LOOK_AT_CERTIFICATES_EVERY: Duration = Duration::from_millis(500);
 /// A slice of the store is swept at this pace; all of it takes a hundred of them.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);

@@ -18,6 +18,11 @@ impl Times {
         Self { clock, wall }
     }
 
+    /// Seconds since the Unix epoch.
+    pub(super) fn unix_now(&self) -> u64 {
+        unix_seconds(self.clock.wall_now())
+    }
+
     /// Calendars follow a wall clock that was set, schedules begin and end, keys expire.
     pub(super) fn tell(&self, snapshot: &Snapshot) {
         let now = self.clock.now();

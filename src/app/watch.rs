@@ -1,4 +1,4 @@
-//! Notices that the file, or the clients' file that it names, has changed.
+//! Notices that the file, or the clients' file that it names, or another one, has changed.
 //!
 //! By looking, several times a second, rather than by inotify: looking works on every file system and sees through
 //! whatever way a file is replaced (rename over it, a symlink somewhere above it swapped as Kubernetes does it), because it asks the
@@ -49,21 +49,45 @@ impl Watch {
     /// Whether a file is another than at the last [`settle`](Self::settle) and has stopped changing: two looks in a row saw the
     /// same. So a burst of writes is one change, and a half-written file is not read while it is being written.
     pub(super) fn changed(&mut self) -> bool {
-        let looks: Vec<_> = self.files().map(File::look).collect();
-        looks.contains(&Look::New) && !looks.contains(&Look::Changing)
+        changed(self.files())
     }
 
     /// Takes the present state as known.
     pub(super) fn settle(&mut self) {
-        for file in self.files() {
-            file.last = Seen::at(&file.path);
-            file.settled = file.last.clone();
-        }
+        self.files().for_each(File::settle);
     }
 
     fn files(&mut self) -> impl Iterator<Item = &mut File> {
         std::iter::once(&mut self.main).chain(&mut self.other)
     }
+}
+
+/// Other files that are read together.
+#[derive(Debug)]
+pub(super) struct Files(Vec<File>);
+
+impl Files {
+    /// From their present state.
+    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
+        Self(paths.iter().map(|path| File::new(path)).collect())
+    }
+
+    /// Whether one is another than at the last [`settle`](Self::settle), and none is changing.
+    pub(super) fn changed(&mut self) -> bool {
+        changed(self.0.iter_mut())
+    }
+
+    /// Takes what the last look saw as known. What has changed since is another change.
+    pub(super) fn settle(&mut self) {
+        for file in &mut self.0 {
+            file.settled = file.last.clone();
+        }
+    }
+}
+
+fn changed<'f>(files: impl Iterator<Item = &'f mut File>) -> bool {
+    let looks: Vec<_> = files.map(File::look).collect();
+    looks.contains(&Look::New) && !looks.contains(&Look::Changing)
 }
 
 /// What a look at a file finds.
@@ -81,6 +105,11 @@ impl File {
     fn new(path: &Path) -> Self {
         let seen = Seen::at(path);
         Self { path: path.to_owned(), settled: seen.clone(), last: seen }
+    }
+
+    fn settle(&mut self) {
+        self.last = Seen::at(&self.path);
+        self.settled = self.last.clone();
     }
 
     fn look(&mut self) -> Look {

@@ -8,6 +8,8 @@ use std::rc::Rc;
 
 use anyhow::{Context, bail};
 use http::{HeaderName, HeaderValue, Method, Request, header::HOST};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use super::{load, refuse};
 use crate::clock::{Clock, unix_seconds};
@@ -15,8 +17,9 @@ use crate::identity::jwt::{Cache, Claims, TokenFault};
 use crate::identity::{Identity, Part, identify};
 use crate::limit::WallOffset;
 use crate::policy::{Action, Amount, Limit, Plan, Proceed, Settlement, Subject, plan};
-use crate::request::{ConnInfo, Facts};
+use crate::request::{ClientCertificate, ConnInfo, Facts};
 use crate::snapshot::Snapshot;
+use crate::tls::read_small;
 
 /// A line of the report. Writing to a string has no way to fail.
 macro_rules! say {
@@ -43,6 +46,9 @@ pub(super) struct Arguments {
     /// The address the connection comes from.
     #[arg(long, default_value = "127.0.0.1")]
     ip: IpAddr,
+    /// The certificate that the client shows, a file in PEM form; taken as good. The request then comes over TLS.
+    #[arg(long)]
+    certificate: Option<PathBuf>,
 }
 
 pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -55,7 +61,7 @@ pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     snapshot.identity.clients.tell(unix_seconds(clock.wall_now()));
     snapshot.policy.schedules.refresh(wall.wall_nanos(clock.now()));
     let (parts, ()) = request(arguments)?.into_parts();
-    let conn = ConnInfo::new((arguments.ip, 50_000).into(), "http");
+    let conn = connection(arguments)?;
     let mut out = String::new();
     match Facts::read(&parts, &conn, &snapshot.path_rules) {
         Ok(facts) => report(&snapshot, &facts, &mut out),
@@ -63,6 +69,14 @@ pub(super) fn explain(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     super::print(&out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn connection(arguments: &Arguments) -> anyhow::Result<ConnInfo> {
+    let peer = (arguments.ip, 50_000).into();
+    let Some(file) = &arguments.certificate else { return Ok(ConnInfo::new(peer, "http")) };
+    let pem = read_small(file).with_context(|| format!("--certificate: {}", file.display()))?;
+    let der = CertificateDer::from_pem_slice(&pem).ok().context("--certificate: no certificate in PEM form")?;
+    Ok(ConnInfo { certificate: Some(Box::new(ClientCertificate::new(&der))), ..ConnInfo::new(peer, "https") })
 }
 
 fn request(arguments: &Arguments) -> anyhow::Result<Request<()>> {
@@ -153,6 +167,9 @@ fn report_identity(identity: &Identity<'_>, out: &mut String) {
         say!(out, "          with the tier and overrides of {client}");
     }
     say!(out, "tier      {}", identity.tier_name);
+    if let Some(certificate) = identity.certificate {
+        say!(out, "certificate {}", certificate.details());
+    }
 }
 
 fn report_plan(snapshot: &Snapshot, facts: &Facts<'_>, identity: &Identity<'_>, proceed: &Proceed<'_>, out: &mut String) {

@@ -118,26 +118,26 @@ fn start_logging(format: LogFormat) {
 /// What is listened on, and what to try. Tests read the addresses from here.
 fn greet(config: &Path, listening: &[Listening]) {
     eprintln!("tollgate {} runs {} and follows its changes", env!("CARGO_PKG_VERSION"), config.display());
-    for Listening { name, address } in listening {
-        eprintln!("  listening on {name}  {}", url(address));
+    for Listening { name, address, scheme } in listening {
+        eprintln!("  listening on {name}  {}", url(address, scheme));
     }
     if let (Some(public), Some(admin)) = (listening.first(), listening.last()) {
-        eprintln!("try:  curl -i {}", reachable(&public.address, "/"));
-        eprintln!("      curl {}", reachable(&admin.address, "/metrics"));
+        eprintln!("try:  curl -i {}", reachable(public, "/"));
+        eprintln!("      curl {}", reachable(admin, "/metrics"));
     }
 }
 
-fn url(address: &Address) -> String {
+fn url(address: &Address, scheme: &str) -> String {
     match address {
-        Address::Tcp(address) => format!("http://{address}"),
+        Address::Tcp(address) => format!("{scheme}://{address}"),
         Address::Unix(_) => address.to_string(),
     }
 }
 
 /// What curl takes. `0.0.0.0` is everywhere; from here it is reached at loopback.
-fn reachable(address: &Address, path: &str) -> String {
+fn reachable(Listening { address, scheme, .. }: &Listening, path: &str) -> String {
     let address = match address {
-        Address::Unix(socket) => return format!("--unix-socket {} http://localhost{path}", socket.display()),
+        Address::Unix(socket) => return format!("--unix-socket {} {scheme}://localhost{path}", socket.display()),
         Address::Tcp(address) => address,
     };
     let ip = match address.ip() {
@@ -145,7 +145,7 @@ fn reachable(address: &Address, path: &str) -> String {
         std::net::IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    format!("http://{}{path}", std::net::SocketAddr::new(ip, address.port()))
+    format!("{scheme}://{}{path}", std::net::SocketAddr::new(ip, address.port()))
 }
 
 fn check(file: &Path, format: ReportFormat) -> anyhow::Result<ExitCode> {

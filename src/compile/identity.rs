@@ -82,9 +82,16 @@ impl<'c> Compiler<'c> {
 
     /// The headers in which upstream is told who somebody is.
     fn forward(&mut self, forward: &config::IdentityForward, path: &Path) -> Vec<(Told, HeaderName)> {
-        let config::IdentityForward { client, tier, user, tenant, key_hash } = forward;
-        let written =
-            [(Told::Client, client), (Told::Tier, tier), (Told::User, user), (Told::Tenant, tenant), (Told::KeyHash, key_hash)];
+        let config::IdentityForward { client, tier, user, tenant, key_hash, certificate, certificate_details } = forward;
+        let written = [
+            (Told::Client, client),
+            (Told::Tier, tier),
+            (Told::User, user),
+            (Told::Tenant, tenant),
+            (Told::KeyHash, key_hash),
+            (Told::Certificate, certificate),
+            (Told::CertificateDetails, certificate_details),
+        ];
         let mut forward: Vec<(Told, HeaderName)> = Vec::new();
         for (told, name) in written {
             let at = path.key(told.key());
@@ -97,6 +104,9 @@ impl<'c> Compiler<'c> {
             }
             if forward.iter().any(|(_, other)| *other == name) {
                 self.problem(&at, format!("`{name}` is taken already"));
+            }
+            if matches!(told, Told::Certificate | Told::CertificateDetails) {
+                self.certificates_are_asked_for(&at);
             }
             forward.push((told, name));
         }

@@ -143,7 +143,12 @@ impl Compiler<'_> {
             let at = path.index(i);
             match part {
                 PerPart::Word(PerWord::Global) => is_global = true,
-                PerPart::Word(word) => per.extend(key_part(*word)),
+                PerPart::Word(word) => {
+                    if *word == PerWord::Certificate {
+                        self.certificates_are_asked_for(&at);
+                    }
+                    per.extend(key_part(*word));
+                }
                 PerPart::Ip(prefixes) => per.push(KeyPart::Ip(Some(self.own_grouping(*prefixes, &at.key("ip"))))),
                 PerPart::Field(NamedField::Header(name)) => per.extend(self.header_name(name, &at).map(KeyPart::Header)),
                 PerPart::Field(NamedField::Query(name)) => per.push(KeyPart::Query(name.as_str().into())),
@@ -327,11 +332,15 @@ fn key_part(word: PerWord) -> Option<KeyPart> {
         PerWord::Ip => Some(KeyPart::Ip(None)),
         PerWord::Route => Some(KeyPart::Route),
         PerWord::Endpoint => Some(KeyPart::Endpoint),
+        PerWord::Certificate => Some(KeyPart::Certificate),
     }
 }
 
 fn missing(written: Option<config::Missing>, per: &[KeyPart]) -> Missing {
-    let skips = per.iter().any(|part| matches!(part, KeyPart::ApiKey | KeyPart::User | KeyPart::Tenant | KeyPart::Claim(_)));
+    let is_of_some = |part: &KeyPart| {
+        matches!(part, KeyPart::ApiKey | KeyPart::User | KeyPart::Tenant | KeyPart::Claim(_) | KeyPart::Certificate)
+    };
+    let skips = per.iter().any(is_of_some);
     match written {
         Some(config::Missing::Skip) => Missing::Skip,
         Some(config::Missing::Shared) => Missing::Shared,

@@ -37,6 +37,7 @@ impl Compiler<'_> {
                 self.somebody_sends_proxy_headers(&path.key("proxy_protocol"));
             }
             let mode = self.mode(listener.mode, &address, &path.key("mode"), LISTENER_MODE);
+            let tls = listener.tls.as_ref().map(|tls| self.listener_tls(listener, tls, &path.key("tls")));
             let timeouts = &listener.timeouts;
             let path = path.key("timeouts");
             listeners.push(Arc::new(Listener {
@@ -44,10 +45,12 @@ impl Compiler<'_> {
                 address,
                 mode,
                 proxy_protocol,
+                tls: tls.flatten(),
                 http1: speaks(config::Protocol::Http1),
                 http2: speaks(config::Protocol::Http2),
                 max_connections: listener.max_connections,
                 max_connections_per_ip: listener.max_connections_per_ip,
+                handshake_timeout: self.positive(timeouts.handshake, &path.key("handshake")),
                 header_timeout: self.positive(timeouts.header, &path.key("header")),
                 body_idle_timeout: self.positive(timeouts.body_idle, &path.key("body_idle")),
                 keep_alive_timeout: self.positive(timeouts.keep_alive, &path.key("keep_alive")),

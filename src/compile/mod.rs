@@ -13,7 +13,9 @@ mod matching;
 mod rooms;
 mod routes;
 mod schedules;
+mod tls;
 mod tokens;
+mod upstreams;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +32,7 @@ use crate::respond::BodyForm;
 use crate::snapshot::{AccessLog, Process, Rejection, Snapshot};
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::Registry;
+use crate::tls::SessionCache;
 use clients::KnownClients;
 
 /// What outlives configurations and a new one is compiled against.
@@ -43,6 +46,8 @@ pub struct Ground {
     pub calendars: Calendars,
     /// Where tokens' keys hang.
     pub key_rings: KeyRings,
+    /// TLS sessions of clients.
+    pub sessions: SessionCache,
     /// Makes counter keys.
     pub hasher: KeyHasher,
     /// Where counts are kept.
@@ -57,6 +62,7 @@ impl Default for Ground {
             spaces: Spaces::default(),
             calendars: Calendars::default(),
             key_rings: KeyRings::default(),
+            sessions: SessionCache::default(),
             hasher: KeyHasher::default(),
             registry: Registry::new(0),
         }

@@ -1,17 +1,14 @@
-//! Routes and upstreams.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Routes: where requests go.
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::{Compiler, Names};
 use crate::config::diagnostic::Path;
-use crate::config::{self, List, NOT_AVAILABLE};
+use crate::config::{self, List};
 use crate::headers::HeaderEdits;
 use crate::policy::{Action, Matcher, Pattern, Piece, Rewrite, Route, RouteId};
-use crate::snapshot::{Endpoint, RouteMetrics, Upstream, UpstreamKind};
+use crate::snapshot::RouteMetrics;
 use crate::telemetry::metrics;
 
 impl Compiler<'_> {
@@ -153,91 +150,6 @@ impl Compiler<'_> {
         Some(name)
     }
 
-    pub(super) fn upstreams(&mut self) -> Vec<Upstream> {
-        let root = Path::root("upstreams");
-        let config = self.config;
-        let mut upstreams = Vec::new();
-        for (name, upstream) in &config.upstreams {
-            let path = root.key(name);
-            if upstream.protocol == config::UpstreamProtocol::Http2 {
-                self.problem(&path.key("protocol"), format!("http2 to upstreams is {NOT_AVAILABLE}"));
-            }
-            if upstream.balance != config::Balance::LeastRequests {
-                self.problem(&path.key("balance"), format!("any balance but least_requests is {NOT_AVAILABLE}"));
-            }
-            if upstream.max_connections == 0 {
-                self.problem(&path.key("max_connections"), "must be at least 1");
-            }
-            let kind = match (upstream.endpoints.0.as_slice(), upstream.builtin) {
-                ([], Some(config::Builtin::Echo)) => UpstreamKind::Echo,
-                ([], None) => {
-                    if !(self.is_incomplete)("upstreams") {
-                        self.problem(&path, "an upstream needs at least one endpoint, or `builtin: echo`");
-                    }
-                    UpstreamKind::Endpoints(Vec::new())
-                }
-                (_, Some(_)) => {
-                    self.problem(&path, "an upstream has endpoints or is built in, not both");
-                    UpstreamKind::Echo
-                }
-                (endpoints, None) => UpstreamKind::Endpoints(self.endpoints(endpoints, &path.key("endpoints"))),
-            };
-            let timeouts = path.key("timeouts");
-            upstreams.push(Upstream {
-                name: name.as_str().into(),
-                kind,
-                connect_timeout: self.positive(upstream.timeouts.connect, &timeouts.key("connect")),
-                response_timeout: self.positive(upstream.timeouts.response, &timeouts.key("response")),
-                idle_timeout: self.positive(upstream.timeouts.idle, &timeouts.key("idle")).min(LONGEST_IDLE),
-                max_connections: upstream.max_connections,
-            });
-        }
-        upstreams
-    }
-
-    fn endpoints(&mut self, endpoints: &[config::Endpoint], path: &Path) -> Vec<Endpoint> {
-        let mut compiled: Vec<Endpoint> = Vec::new();
-        for (i, endpoint) in endpoints.iter().enumerate() {
-            let at = path.index(i);
-            if endpoint.weight == 0 {
-                self.problem(&at.key("weight"), "must be at least 1; take the endpoint out to give it nothing");
-            }
-            let Some(authority) = self.authority(&endpoint.url, &at) else { continue };
-            if compiled.iter().any(|other| other.authority == authority) {
-                self.problem(&at, format!("{authority} is there already; use `weight` to give it more"));
-            }
-            compiled.push(Endpoint { authority, weight: endpoint.weight });
-        }
-        compiled
-    }
-
-    fn authority(&mut self, url: &str, path: &Path) -> Option<Arc<str>> {
-        let wrong = "an endpoint is http://host:port without a path, such as http://10.0.0.7:8080";
-        let uri: Option<Uri> = url.parse().ok();
-        match uri.as_ref().and_then(Uri::scheme_str) {
-            Some("http") => {}
-            Some("https") => {
-                self.problem(path, format!("TLS to upstreams is {NOT_AVAILABLE}"));
-                return None;
-            }
-            _ => {
-                self.problem(path, wrong);
-                return None;
-            }
-        }
-        let uri = uri?;
-        let plain = matches!(uri.path(), "" | "/") && uri.query().is_none();
-        let authority = uri.authority().filter(|authority| plain && !authority.as_str().contains('@'));
-        let host = authority.and_then(|authority| crate::request::Authority::parse(authority.as_str().as_bytes(), "http").ok());
-        match host {
-            Some(host) => Some(format!("{}:{}", host.host, host.port.unwrap_or(80)).into()),
-            None => {
-                self.problem(path, wrong);
-                None
-            }
-        }
-    }
-
     pub(super) fn route_metrics(&self, route: &str) -> RouteMetrics {
         let registry = &self.ground.registry;
         let class = |code| registry.counter(metrics::REQUESTS, &[("route", route), ("code", code)]);
@@ -265,5 +177,3 @@ const NOT_EDITABLE: &[&str] = &[
 ];
 /// Generous for an API, and finite.
 const DEFAULT_MAX_BODY: u64 = 100 << 20;
-/// Beyond a day an idle connection is forgotten by every device in between.
-const LONGEST_IDLE: Duration = Duration::from_secs(86_400);

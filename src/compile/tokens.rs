@@ -1,6 +1,5 @@
 //! Users from tokens: keys are read here, all but those at a URL; algorithms must fit them.
 
-use std::io::Read;
 use std::sync::Arc;
 
 use http::Uri;
@@ -11,6 +10,7 @@ use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, ApiKeySource, NamedField, PerPart, TokenAlgorithm};
 use crate::identity::jwt::{Algorithm, ClaimId, ClaimPaths, Id, KeyRing, KeySet, Remote, Verifier};
 use crate::issuer;
+use crate::tls::read_small;
 
 impl Compiler<'_> {
     /// The compiled `identity.user.jwt`.
@@ -120,22 +120,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// A file's bytes, if it is one of at most 1 MiB. Relative to the working directory, as every path in the configuration.
     fn small_file(&mut self, file: &str, path: &Path) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        // Asked before it is opened: opening a pipe would wait for somebody to write to it.
-        let read = std::fs::metadata(file).and_then(|about| {
-            if !about.is_file() {
-                return Err(std::io::Error::other("not a regular file"));
-            }
-            std::fs::File::open(file)?.take(MAX_FILE + 1).read_to_end(&mut bytes)
-        });
-        match read {
-            Ok(size) if size as u64 <= MAX_FILE => return Some(bytes),
-            Ok(_) => self.problem(path, format!("{file}: larger than 1 MiB")),
-            Err(error) => self.problem(path, format!("{file}: {error}")),
-        }
-        None
+        read_small(std::path::Path::new(file)).map_err(|error| self.problem(path, format!("{file}: {error}"))).ok()
     }
 
     fn secret(&mut self, config::Secret(text): &config::Secret, algorithms: &[Algorithm], path: &Path) -> Option<KeySet> {
@@ -288,8 +274,6 @@ fn algorithm(written: TokenAlgorithm) -> Algorithm {
         TokenAlgorithm::HS512 => Algorithm::HS512,
     }
 }
-
-const MAX_FILE: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -210,7 +210,7 @@ mod tests {
             "g.yaml:5:22: listeners[1].max_connections: invalid type: string \"many\", expected a whole number up to 4294967295",
             "g.yaml:8:35: limits[0].rate: `fortnight` is not a period; use s, min, hour, day, week, month or a duration such as 15min",
             "g.yaml:9:5: limits[1]: `name` is required here",
-            "g.yaml:10:21: limits[2].per: unknown variant `nobody`, expected one of `global`, `client`, `api_key`, `user`, `tenant`, `tier`, `ip`, `route`, `endpoint`",
+            "g.yaml:10:21: limits[2].per: unknown variant `nobody`, expected one of `global`, `client`, `api_key`, `user`, `tenant`, `tier`, `ip`, `route`, `endpoint`, `certificate`",
         ];
         for line in expected {
             assert!(found.iter().any(|f| f == line), "missing: {line}\nfound: {found:#?}");

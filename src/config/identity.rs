@@ -41,6 +41,10 @@ pub struct IdentityForward {
     pub tenant: Option<String>,
     /// For the first 12 hexadecimal digits of the key's digest.
     pub key_hash: Option<String>,
+    /// For the client's certificate as in RFC 9440; usually `client-cert`.
+    pub certificate: Option<String>,
+    /// For what is in it, as Envoy writes it; usually `x-forwarded-client-cert`.
+    pub certificate_details: Option<String>,
 }
 
 /// A way to know a client.

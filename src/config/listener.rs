@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{FileMode, List, NotYet, seconds};
+use super::{FileMode, List, seconds};
 use crate::units::Span;
 
 /// One listening socket.
@@ -16,7 +16,7 @@ pub struct Listener {
     pub address: String,
     /// Who may connect to a Unix socket: its file's permission bits, `"0660"` by default.
     pub mode: Option<FileMode>,
-    /// Protocols in clear text: HTTP/2 by prior knowledge.
+    /// Protocols: in clear text HTTP/2 by prior knowledge, over TLS by ALPN.
     #[serde(default = "default_protocols")]
     pub protocols: List<Protocol>,
     /// Whether connections begin with a PROXY protocol header, v1 or v2.
@@ -28,13 +28,56 @@ pub struct Listener {
     /// Connections at once from one grouped address; 0 means no limit.
     #[serde(default = "default_max_connections_per_ip")]
     pub max_connections_per_ip: u32,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub tls: NotYet,
+    /// TLS instead of clear text.
+    pub tls: Option<ListenerTls>,
     /// Patience with clients.
     #[serde(default)]
     pub timeouts: ListenerTimeouts,
+}
+
+/// TLS towards clients. All files are read again when they change.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerTls {
+    /// Certificates, chosen by the name a client asks for; the first is the default.
+    pub certificates: List<KeyPair>,
+    /// Whether clients are asked for a certificate.
+    pub client_certificates: Option<ClientCertificates>,
+    /// Handshakes at once; more wait for their turn.
+    #[serde(default = "default_max_handshakes")]
+    pub max_handshakes: u32,
+}
+
+/// A certificate and its key, both in PEM form.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyPair {
+    /// The certificate's file, with those that vouch for it behind it.
+    pub cert: String,
+    /// The key's file.
+    pub key: String,
+}
+
+/// Certificates of clients.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientCertificates {
+    /// A file with the authorities that vouch for them, in PEM form.
+    pub ca: String,
+    /// Whether there must be one.
+    #[serde(default)]
+    pub mode: ClientCertificateMode,
+}
+
+/// Whether a client must have a certificate. A bad one is refused either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificateMode {
+    /// It must.
+    #[default]
+    Required,
+    /// It may.
+    Optional,
 }
 
 /// A protocol a listener speaks.
@@ -62,9 +105,8 @@ pub enum ProxyProtocol {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerTimeouts {
-    /// Not available in this version.
-    #[schemars(skip)]
-    pub handshake: NotYet,
+    /// The TLS handshake, from a connection's beginning.
+    pub handshake: Span,
     /// From a request's first byte to the end of its head.
     pub header: Span,
     /// Between two bytes of a request body.
@@ -77,7 +119,13 @@ pub struct ListenerTimeouts {
 
 impl Default for ListenerTimeouts {
     fn default() -> Self {
-        Self { handshake: NotYet, header: seconds(10), body_idle: seconds(30), keep_alive: seconds(75), write_idle: seconds(30) }
+        Self {
+            handshake: seconds(10),
+            header: seconds(10),
+            body_idle: seconds(30),
+            keep_alive: seconds(75),
+            write_idle: seconds(30),
+        }
     }
 }
 
@@ -134,6 +182,11 @@ fn default_protocols() -> List<Protocol> {
 
 fn default_max_connections() -> u32 {
     20_000
+}
+
+/// A tenth of the connections.
+fn default_max_handshakes() -> u32 {
+    2000
 }
 
 fn default_max_connections_per_ip() -> u32 {

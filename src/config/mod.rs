@@ -36,11 +36,14 @@ pub use clients_file::ClientsFile;
 pub use cost::{Cost, Delay, HeaderCost, Number, Over, ResponseHeaderCost, ResponseJsonCost};
 pub use identity::{ApiKey, Client, ClientKey, Exception, Identity, IdentityForward, IdentityPart, IpGrouping, Unknown, User};
 pub use limit::{Algorithm, Align, During, Limit, Match, Missing, Mode, Statuses, Warmup};
-pub use listener::{EncodedSlash, IgnoreCase, Listener, ListenerTimeouts, Paths, Protocol, ProxyProtocol, TrailingSlash};
+pub use listener::{
+    ClientCertificateMode, ClientCertificates, EncodedSlash, IgnoreCase, KeyPair, Listener, ListenerTimeouts, ListenerTls, Paths,
+    Protocol, ProxyProtocol, TrailingSlash,
+};
 pub use operation::{AccessLog, Admin, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown, Store};
 pub use route::{
     Balance, Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol,
-    UpstreamTimeouts,
+    UpstreamTimeouts, UpstreamTls,
 };
 pub use schedule::Schedule;
 pub use source::{MainFile, Place, Source};

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 use super::words::word_only;
-use super::{Endpoint, List, NotYet, seconds};
+use super::{Endpoint, KeyPair, List, NotYet, seconds};
 use crate::units::{ByteSize, Span};
 
 /// Which requests go to a route. All that is given must hold; a list is any-of.
@@ -136,10 +136,22 @@ pub struct Upstream {
     #[serde(default)]
     #[schemars(skip)]
     pub retry: NotYet,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub tls: NotYet,
+    /// TLS towards `https://` endpoints.
+    pub tls: Option<UpstreamTls>,
+}
+
+/// TLS towards an upstream. All files are read again when they change.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTls {
+    /// A file with the authorities that vouch for it, in PEM form, instead of the public ones.
+    pub ca: Option<String>,
+    /// The name in its certificate; the URL's host by default.
+    pub server_name: Option<String>,
+    /// The certificate we show.
+    pub client_cert: Option<KeyPair>,
+    /// Whether anybody is believed to be the upstream: for trying things out.
+    pub insecure: bool,
 }
 
 /// An upstream inside the gateway.
@@ -154,7 +166,7 @@ pub enum Builtin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
-    /// HTTP/1.1 in clear text.
+    /// HTTP/1.1.
     #[default]
     Auto,
     /// HTTP/1.1.

@@ -276,6 +276,8 @@ pub enum PerWord {
     Route,
     /// Method and route.
     Endpoint,
+    /// The certificate that the client has shown.
+    Certificate,
 }
 
 impl<'de> Deserialize<'de> for PerPart {

@@ -12,7 +12,7 @@ mod told;
 
 use http::HeaderName;
 
-use crate::request::Facts;
+use crate::request::{ClientCertificate, Facts};
 pub use address::{Grouping, Network, RANGE_NAMES, TrustedProxies, parse_ranges};
 pub use api_key::{KeyDigest, KeyDigestError, KeySource, ShortDigest, cookie_values, is_query_pair, query_values};
 pub use clients::{Client, ClientId, Clients, Expiry, Owner};
@@ -110,6 +110,8 @@ pub struct Identity<'r> {
     pub tenant: Option<&'r str>,
     /// What the token says.
     pub claims: Option<&'r Claims>,
+    /// The certificate of the connection that the request came by.
+    pub certificate: Option<&'r ClientCertificate>,
     /// The tier.
     pub tier: TierId,
     /// The tier's name.
@@ -181,6 +183,7 @@ pub fn identify<'r>(
         network: rules.grouping.network_of(address),
         tenant: client.and_then(|(_, client)| client.tenant.as_deref()).or(claims.and_then(|claims| claims.tenant.as_deref())),
         claims,
+        certificate: facts.conn.certificate.as_deref(),
         tier,
         tier_name: rules.tiers.get(usize::from(tier.0)).map_or("", |name| name),
         via_trusted_proxy,

@@ -23,6 +23,10 @@ pub enum Told {
     Tenant,
     /// The short digest of the key.
     KeyHash,
+    /// The client's certificate.
+    Certificate,
+    /// What is in the client's certificate.
+    CertificateDetails,
 }
 
 impl Told {
@@ -35,6 +39,8 @@ impl Told {
             Self::User => "user",
             Self::Tenant => "tenant",
             Self::KeyHash => "key_hash",
+            Self::Certificate => "certificate",
+            Self::CertificateDetails => "certificate_details",
         }
     }
 
@@ -47,6 +53,9 @@ impl Told {
             Self::User => identity.user?,
             Self::Tenant => identity.tenant?,
             Self::KeyHash => return Some(Cow::Owned(identity.key?.short().as_str().to_owned())),
+            // These two have a form of their own, in visible ASCII already.
+            Self::Certificate => return Some(Cow::Borrowed(identity.certificate?.header())),
+            Self::CertificateDetails => return Some(Cow::Borrowed(identity.certificate?.details())),
         };
         Some(visible(text))
     }

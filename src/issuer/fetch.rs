@@ -14,11 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{InvalidDnsNameError, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig};
 
 use crate::identity::jwt::{KeyError, KeySet, Remote};
+use crate::tls::{FileProblem, parse_roots, public_roots};
 
 /// Why there are no new keys.
 #[derive(Debug, thiserror::Error)]
@@ -59,11 +59,11 @@ impl FetchError {
 /// Why nobody could be trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// Not certificates.
-    #[error("not a list of certificates in PEM form")]
-    Pem,
-    /// A certificate can't be used.
-    #[error("a certificate can't be used: {0}")]
+    /// No certificates, or such as can't be used.
+    #[error(transparent)]
+    Roots(#[from] FileProblem),
+    /// There is no TLS with them.
+    #[error("no TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The URL's host can't be in a certificate.
     #[error("no certificate can be for this host: {0}")]
@@ -72,18 +72,10 @@ pub enum TrustError {
 
 /// Whom https trusts: the certificates in a PEM file, or the public ones.
 fn trust(ca: Option<&[u8]>) -> Result<Arc<ClientConfig>, TrustError> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                roots.add(certificate.map_err(|_| TrustError::Pem)?)?;
-            }
-        }
-    }
-    if roots.is_empty() {
-        return Err(TrustError::Pem);
-    }
+    let roots = match ca {
+        None => public_roots(),
+        Some(pem) => parse_roots(pem)?,
+    };
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let config = config.with_safe_default_protocol_versions()?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))

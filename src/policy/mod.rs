@@ -149,6 +149,8 @@ pub enum KeyPart {
     Cookie(Box<str>),
     /// What the token says.
     Claim(ClaimId),
+    /// The client's certificate.
+    Certificate,
 }
 
 /// What to do with a request.
@@ -333,7 +335,8 @@ impl KeyPart {
     #[must_use]
     pub fn breadth(&self) -> u8 {
         match self {
-            Self::Ip(None) | Self::Client | Self::ApiKey | Self::User | Self::Header(_) | Self::Query(_) | Self::Cookie(_) => 0,
+            Self::Ip(None) | Self::Client | Self::ApiKey | Self::User | Self::Certificate => 0,
+            Self::Header(_) | Self::Query(_) | Self::Cookie(_) => 0,
             // A grouping of its own is there to be wider than the usual one.
             Self::Tenant | Self::Claim(_) | Self::Ip(Some(_)) => 1,
             Self::Route | Self::Endpoint => 2,
@@ -392,6 +395,10 @@ impl KeyPart {
             Self::Claim(id) => {
                 let Some(value) = identity.claims.and_then(|claims| claims.counted(*id)) else { return false };
                 key.push(kind::CLAIM, value.as_bytes());
+            }
+            Self::Certificate => {
+                let Some(certificate) = identity.certificate else { return false };
+                key.push(kind::CERTIFICATE, certificate.fingerprint());
             }
             Self::Query(name) => return push_one(kind::QUERY, query_values(facts.query, name), key),
             Self::Cookie(name) => return push_one(kind::COOKIE, cookie_values(facts.headers, name), key),
@@ -467,4 +474,5 @@ mod kind {
     pub(super) const SEVERAL: u8 = 14;
     pub(super) const PREFIX: u8 = 15;
     pub(super) const CLAIM: u8 = 16;
+    pub(super) const CERTIFICATE: u8 = 17;
 }

@@ -7,7 +7,7 @@ use crate::upstream::{ExchangeError, UpstreamError};
 
 pub(super) fn answer(error: &UpstreamError) -> Answer {
     match error {
-        UpstreamError::Connect(_) => Answer::BadGateway,
+        UpstreamError::Connect(_) | UpstreamError::Tls(_) => Answer::BadGateway,
         UpstreamError::ConnectTimeout | UpstreamError::Exchange(ExchangeError::Timeout) => Answer::GatewayTimeout,
         UpstreamError::Saturated => Answer::Unavailable,
         UpstreamError::Exchange(ExchangeError::Closed | ExchangeError::Io(_) | ExchangeError::Invalid(_)) => Answer::BadGateway,

@@ -78,7 +78,7 @@ fn head(way: &Way<'_, '_>, framing: Framing) -> EndToEndHead {
     let route = way.proceed.route;
     let sources = way.snapshot.identity.withheld(way.facts);
     let (target, withheld) = (target(way, &sources), withheld(&sources));
-    let told: SmallVec<[_; 5]> =
+    let told: SmallVec<[_; 7]> =
         way.snapshot.identity.forward.iter().filter_map(|(told, name)| Some((name, told.value(way.identity)?))).collect();
     EndToEndHead::new(&Forwarding {
         facts: way.facts,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::tokens::Tokens;
 use crate::admission::Registries;
-use crate::clock::{Clock, Nanos, SECOND};
+use crate::clock::{Clock, Nanos, SECOND, unix_seconds};
 use crate::respond::Answer;
 use crate::snapshot::{Current, LocalSnapshot};
 use crate::store::Store;
@@ -93,6 +93,12 @@ impl Gateway {
             self.client.follow(&cached);
         }
         Rc::clone(&cached)
+    }
+
+    /// Seconds since the Unix epoch, by the clock on the wall.
+    #[must_use]
+    pub fn unix_now(&self) -> u64 {
+        unix_seconds(self.clock.wall_now())
     }
 
     /// Whether the process is about to end.

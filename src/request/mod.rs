@@ -5,6 +5,7 @@
 //! host and path that decides route, limits and log. What is forwarded stays the client's bytes, less dot segments.
 //! It knows nothing of routes, limits or upstreams.
 
+mod certificate;
 pub mod host;
 pub mod path;
 
@@ -19,6 +20,7 @@ use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Version, request::Parts};
 
 use crate::clock::deadline::Deadline;
+pub use certificate::ClientCertificate;
 pub use host::{Authority, HostFault};
 pub use path::{PathFault, PathRules};
 
@@ -33,6 +35,8 @@ pub struct ConnInfo {
     pub is_local: bool,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// What the client has shown, checked.
+    pub certificate: Option<Box<ClientCertificate>>,
     /// What its requests are up to.
     pub progress: Progress,
 }
@@ -54,7 +58,7 @@ impl ConnInfo {
     pub fn new(peer: SocketAddr, scheme: &'static str) -> Self {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let peer_text = peer.ip().to_string().into();
-        Self { peer, peer_text, is_local: false, scheme, progress: Progress::default() }
+        Self { peer, peer_text, is_local: false, scheme, certificate: None, progress: Progress::default() }
     }
 
     /// A new connection over a Unix socket, whose peer has no address: it stands under the loopback address.

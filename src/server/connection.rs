@@ -15,12 +15,13 @@ use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::debug;
 
 use super::caps::{Counted, Refusal};
 use super::io::{ClientIo, Protocol};
-use super::opening::{Opening, Unopened};
+use super::opening::{Opened, Opening, Unopened};
+use super::transport::Transport;
 use crate::body::Patience;
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway};
@@ -90,9 +91,22 @@ pub(super) async fn serve(
             return;
         }
     }
-    let Some((stream, protocol, prefix)) = opening.protocol(&listener).await else { return };
-    let conn = Rc::new(peer.map_or_else(|| ConnInfo::local("http"), |peer| ConnInfo::new(peer, "http")));
-    let io = TokioIo::new(ClientIo::new(stream, prefix, protocol, Rc::clone(&conn), &listener));
+    let opened = match &listener.tls {
+        None => opening.protocol(&listener).await,
+        Some(tls) => Box::pin(opening.secure(&listener, tls, &gateway, lane)).await,
+    };
+    if let Some(opened) = opened {
+        speak(opened, peer, listener, gateway, &closing).await;
+    }
+}
+
+/// Answers the requests of a connection.
+async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>, gateway: Rc<Gateway>, closing: &Closing) {
+    let Opened { transport, protocol, prefix, certificate } = opened;
+    let scheme = if transport.is_tls() { "https" } else { "http" };
+    let conn = peer.map_or_else(|| ConnInfo::local(scheme), |peer| ConnInfo::new(peer, scheme));
+    let conn = Rc::new(ConnInfo { certificate, ..conn });
+    let io = TokioIo::new(ClientIo::new(transport, prefix, protocol, Rc::clone(&conn), &listener));
     let (settings, idle) = (Rc::new(Arc::clone(&listener)), Rc::clone(&conn));
     let service = service_fn(move |request: Request<Incoming>| {
         // Begun here and not in the future: hyper reads on before it polls that for the first time.
@@ -104,22 +118,23 @@ pub(super) async fn serve(
     match protocol {
         Protocol::Http1 => {
             let mut connection = http1().serve_connection(io, service);
-            let ended = drive(Pin::new(&mut connection), &closing, |connection| {
+            let ended = drive(Pin::new(&mut connection), closing, |connection| {
                 idle.hurry();
                 connection.graceful_shutdown();
             })
             .await;
+            let io = connection.into_parts().io.into_inner();
             // After a parse error hyper has answered 400, 414 or 431, which the client shall be able to read.
-            if ended.as_ref().map_or_else(hyper::Error::is_parse, |()| true) {
-                let io = connection.into_parts().io.into_inner();
-                if !io.ended {
-                    linger(io.into_stream()).await;
-                }
+            let is_over = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| true);
+            if io.overdue {
+                take_leave(io.into_transport()).await;
+            } else if is_over && !io.ended {
+                linger(io.into_transport()).await;
             }
         }
         Protocol::Http2 => {
             let mut connection = pin!(http2(listener.write_idle_timeout).serve_connection(io, service));
-            let served = drive(connection.as_mut(), &closing, |connection| {
+            let served = drive(connection.as_mut(), closing, |connection| {
                 idle.hurry();
                 connection.graceful_shutdown();
             });
@@ -189,7 +204,11 @@ async fn until_idle<F: Future>(served: F, deadline: &Deadline) -> Option<F::Outp
 
 /// Reads and forgets what a client is still sending, for a moment: closing on unread bytes would reset the connection, and the
 /// client might never see the answer that told it to stop (RFC 9112 §9.6).
-async fn linger(mut stream: Stream) {
+pub(super) async fn linger(mut stream: Transport) {
+    if stream.is_tls() {
+        // Where a message ends with the connection this is what says so; it is never said of one that was cut.
+        let _ = Deadline::new().bound(GOODBYE, stream.shutdown()).await;
+    }
     let mut sink = vec![0; 16 << 10];
     let mut left = LINGER_BYTES;
     let deadline = Deadline::new();
@@ -202,6 +221,13 @@ async fn linger(mut stream: Stream) {
         }
     };
     let _ = deadline.bound(LINGER, drain).await;
+}
+
+/// Ends a connection that nobody is using: over TLS with a word, as TLS wants it.
+async fn take_leave(mut stream: Transport) {
+    if stream.is_tls() {
+        let _ = Deadline::new().bound(GOODBYE, stream.shutdown()).await;
+    }
 }
 
 /// Runs hyper's HTTP/2 streams on the worker's own thread, each for as long as its client takes what it asked for.

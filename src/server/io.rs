@@ -17,15 +17,15 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use super::transport::Transport;
 use crate::clock::deadline::Deadline;
 use crate::request::{BodyLeft, ConnInfo};
 use crate::snapshot::Listener;
-use crate::socket::Stream;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ClientIo {
-    stream: Stream,
+    stream: Transport,
     protocol: Protocol,
     conn: Rc<ConnInfo>,
     header_timeout: Duration,
@@ -40,6 +40,8 @@ pub(super) struct ClientIo {
     held: BytesMut,
     /// The client has closed its side.
     pub(super) ended: bool,
+    /// It was idle for too long, or too slow with a head: nothing that it was promised is missing.
+    pub(super) overdue: bool,
 }
 
 /// What is spoken.
@@ -51,7 +53,7 @@ pub(super) enum Protocol {
 
 impl ClientIo {
     /// `prefix` has been read already, while finding out the protocol.
-    pub(super) fn new(stream: Stream, prefix: BytesMut, protocol: Protocol, conn: Rc<ConnInfo>, listener: &Listener) -> Self {
+    pub(super) fn new(stream: Transport, prefix: BytesMut, protocol: Protocol, conn: Rc<ConnInfo>, listener: &Listener) -> Self {
         conn.progress.keep_alive.set(listener.keep_alive_timeout);
         conn.progress.deadline.arm(listener.header_timeout);
         Self {
@@ -67,10 +69,11 @@ impl ClientIo {
             joined: Vec::new(),
             held: prefix,
             ended: false,
+            overdue: false,
         }
     }
 
-    pub(super) fn into_stream(self) -> Stream {
+    pub(super) fn into_transport(self) -> Transport {
         self.stream
     }
 
@@ -90,7 +93,11 @@ impl ClientIo {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             // An HTTP/2 connection says goodbye first; see `connection`.
             Poll::Pending if self.protocol == Protocol::Http2 => Poll::Pending,
-            Poll::Pending => self.conn.progress.deadline.poll_due(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => {
+                ready!(self.conn.progress.deadline.poll_due(cx));
+                self.overdue = self.conn.progress.in_flight.get() == 0;
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
         }
     }
 
@@ -172,7 +179,8 @@ impl ClientIo {
         Poll::Pending
     }
 
-    fn poll_written(&mut self, cx: &Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// A client that takes nothing has its own deadline.
+    fn poll_written<T>(&mut self, cx: &Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match written {
             Poll::Ready(result) => {
                 if self.write_waits {
@@ -279,13 +287,16 @@ impl AsyncWrite for ClientIo {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A socket has nothing to flush.
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        this.poll_written(cx, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        let this = self.get_mut();
+        let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.poll_written(cx, shut)
     }
 }
 

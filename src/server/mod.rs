@@ -10,9 +10,11 @@ mod backoff;
 mod balance;
 mod caps;
 mod connection;
+mod handshake;
 mod io;
 mod opening;
 mod proxy_protocol;
+mod transport;
 mod worker;
 
 use std::collections::HashMap;

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
+use tokio::sync::Semaphore;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::headers::{Family, IdentityHeaders};
 use crate::identity::IdentityRules;
@@ -20,6 +22,7 @@ use crate::socket::Address;
 use crate::store::Budget;
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::{Counter, Histogram};
+use crate::tls::{ClientTls, ServerTls, TlsMetrics};
 
 /// One generation.
 #[derive(Debug)]
@@ -81,6 +84,8 @@ pub struct Upstream {
     pub idle_timeout: Duration,
     /// Connections at once, over all workers.
     pub max_connections: u32,
+    /// How it is spoken to over TLS; there if an endpoint wants that.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 /// What an upstream is.
@@ -99,6 +104,8 @@ pub struct Endpoint {
     pub authority: Arc<str>,
     /// Its share.
     pub weight: u32,
+    /// The name its certificate must be for, if it speaks TLS.
+    pub tls: Option<ServerName<'static>>,
 }
 
 /// What a refused client gets.
@@ -156,6 +163,8 @@ pub struct Listener {
     pub mode: u32,
     /// Every connection begins with a PROXY protocol header.
     pub proxy_protocol: bool,
+    /// TLS, if it is spoken.
+    pub tls: Option<ListenerTls>,
     /// HTTP/1.1 is spoken.
     pub http1: bool,
     /// HTTP/2 is spoken.
@@ -164,6 +173,8 @@ pub struct Listener {
     pub max_connections: u32,
     /// Connections at once per grouped address; 0 means no limit.
     pub max_connections_per_ip: u32,
+    /// From a connection's beginning to the end of its TLS handshake.
+    pub handshake_timeout: Duration,
     /// From a request's first byte to its head's last.
     pub header_timeout: Duration,
     /// Between two bytes of a request body.
@@ -172,6 +183,17 @@ pub struct Listener {
     pub keep_alive_timeout: Duration,
     /// A response byte that the client doesn't take.
     pub write_idle_timeout: Duration,
+}
+
+/// TLS on a listener.
+#[derive(Debug)]
+pub struct ListenerTls {
+    /// Certificates and what goes with them.
+    pub server: Arc<ServerTls>,
+    /// A permit for each handshake under way; of this generation.
+    pub handshakes: Semaphore,
+    /// How they end.
+    pub metrics: TlsMetrics,
 }
 
 /// What takes effect only at start; a reload that changes it says so in the log.

@@ -48,6 +48,11 @@ families! {
     CLIENT_ABORTS = Counter "tollgate_client_aborts_total" "Requests whose client left before the response was complete.";
     CONNECTIONS = Counter "tollgate_connections_total" "Connections accepted, by listener.";
     CONNECTIONS_REFUSED = Counter "tollgate_connections_refused_total" "Connections closed at once, by listener and reason.";
+    TLS_HANDSHAKES = Counter "tollgate_tls_handshakes_total" "TLS handshakes with clients that succeeded, by listener and kind: full, or resumed.";
+    TLS_HANDSHAKE_FAILURES = Counter "tollgate_tls_handshake_failures_total" "TLS handshakes with clients that failed, by listener and kind.";
+    TLS_HANDSHAKES_UNDER_WAY = Gauge "tollgate_tls_handshakes_under_way" "TLS handshakes with clients that are under way, by listener.";
+    TLS_NOT_AFTER = Gauge "tollgate_tls_certificate_not_after_seconds" "When a certificate in use expires, in seconds since the Unix epoch, by listener or upstream and file.";
+    TLS_FILE_RELOADS = Counter "tollgate_tls_file_reloads_total" "Certificates, keys and authorities read again because their files changed, by result.";
     ACCEPT_ERRORS = Counter "tollgate_accept_errors_total" "Failed attempts to accept a connection, by listener.";
     WORKER_CONNECTIONS = Gauge "tollgate_worker_connections" "Open client connections, by worker.";
     SLOTS_IN_USE = Gauge "tollgate_concurrency_slots" "Requests that hold a slot of a concurrency limit.";

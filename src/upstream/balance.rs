@@ -69,7 +69,7 @@ mod tests {
     fn endpoints(loads_and_weights: &[(u32, u32)]) -> Vec<WeightedEndpoint> {
         let make = |&(load, weight): &(u32, u32)| {
             let pool = Rc::new(EndpointPool::new("a:1".into(), Arc::new(AtomicU32::new(load))));
-            WeightedEndpoint { pool, weight }
+            WeightedEndpoint { pool, weight, tls: None }
         };
         loads_and_weights.iter().map(make).collect()
     }

@@ -20,9 +20,9 @@ use http::{HeaderMap, HeaderName, Method};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 
 use super::chunked;
+use super::transport::Transport;
 use crate::body::{RequestBody, RequestBodyError};
 use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndHead, Framing, ResponseHead};
@@ -53,7 +53,7 @@ pub enum ExchangeError {
 /// A connection to an endpoint.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     pub(super) read: BytesMut,
     pub(super) deadline: Deadline,
     /// Whether it has carried an exchange before.
@@ -93,14 +93,13 @@ enum Source {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: Transport) -> Self {
         Self { stream, read: BytesMut::new(), deadline: Deadline::new(), reused: false }
     }
 
-    /// Whether nothing has happened on it since its last exchange: neither a close nor a byte nobody asked for. Costs
-    /// no system call unless the kernel has reported something.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(self.stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    /// Whether nothing has happened on it since its last exchange.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.stream.is_quiet()
     }
 
     /// Reads once into the buffer; 0 is the end.
@@ -175,7 +174,7 @@ impl Exchange {
                 Poll::Ready(Ok(0)) if self.connection.read.is_empty() => return Poll::Ready(Err(ExchangeError::Closed)),
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(ExchangeError::Invalid("it closed within the head"))),
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) if self.connection.read.is_empty() && is_reset(&error) => {
+                Poll::Ready(Err(error)) if self.connection.read.is_empty() && is_gone(&error) => {
                     return Poll::Ready(Err(ExchangeError::Closed));
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
@@ -252,11 +251,11 @@ impl Upload {
     }
 
     /// Sends what is pending; ready when nothing is.
-    fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_send(&mut self, stream: &mut Transport, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let [first, second, third] = &self.pending;
             let written = match (second.is_empty(), third.is_empty()) {
-                (true, true) if first.is_empty() => return Poll::Ready(Ok(())),
+                (true, true) if first.is_empty() => return Pin::new(stream).poll_flush(cx),
                 (true, true) => ready!(Pin::new(&mut *stream).poll_write(cx, first))?,
                 _ => {
                     let parts = [first, second, third].map(|part| IoSlice::new(part));
@@ -332,8 +331,9 @@ fn into_mut(bytes: Bytes) -> BytesMut {
     bytes.try_into_mut().unwrap_or_else(|bytes| BytesMut::from(&*bytes))
 }
 
-fn is_reset(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+/// The last is how TLS calls an end without a word.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
 }
 
 pub(super) fn length_of(data: &Bytes) -> u64 {

@@ -11,6 +11,7 @@ mod echo;
 mod http1;
 mod pool;
 mod response_body;
+mod transport;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,15 +25,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use smallvec::SmallVec;
-use tokio::net::TcpStream;
 
 use crate::admission::Permit;
 use crate::body::RequestBodyError;
 use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndHead, Framing};
 use crate::policy::UpstreamId;
-use crate::snapshot::{Snapshot, UpstreamKind};
+use crate::snapshot::{Endpoint, Snapshot, UpstreamKind};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
+use crate::tls;
 
 pub use http1::{ClientBody, ExchangeError};
 pub use pool::Shared;
@@ -42,16 +43,20 @@ use balance::Picker;
 use download::Download;
 use http1::{Connection, Exchange};
 use pool::{Cluster, EndpointName, EndpointPool, Leased};
+use transport::{ConnectError, Transport};
 
 /// A worker's way to upstreams.
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
     clusters: RefCell<Vec<Rc<Cluster>>>,
-    pools: RefCell<HashMap<EndpointName, Rc<EndpointPool>>>,
+    pools: RefCell<HashMap<PoolName, Rc<EndpointPool>>>,
     picker: Picker,
     lane: Lane,
 }
+
+/// Connections made with other TLS settings, or without, are in other pools.
+type PoolName = (EndpointName, Option<tls::Identity>);
 
 /// What to send, where.
 #[derive(Debug)]
@@ -98,6 +103,9 @@ pub enum UpstreamError {
     /// No endpoint accepts a connection.
     #[error("connect: {0}")]
     Connect(io::Error),
+    /// The TLS handshake failed: no valid certificate, or nothing in common.
+    #[error("TLS: {0}")]
+    Tls(io::Error),
     /// None did in time.
     #[error("connect timed out")]
     ConnectTimeout,
@@ -127,12 +135,14 @@ impl Client {
                     UpstreamKind::Echo => Vec::new(),
                     UpstreamKind::Endpoints(endpoints) => endpoints.clone(),
                 };
-                let mut pool_of = |authority: &Arc<str>| {
-                    let key = (Arc::clone(&upstream.name), Arc::clone(authority));
-                    let make = || Rc::new(EndpointPool::new(Arc::clone(authority), self.shared.load_of(&key)));
-                    Rc::clone(pools.entry(key.clone()).or_insert_with(make))
+                let identity = upstream.tls.as_ref().map(|tls| tls.identity());
+                let mut pool_of = |endpoint: &Endpoint| {
+                    let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
+                    let make = || Rc::new(EndpointPool::new(Arc::clone(&endpoint.authority), self.shared.load_of(&key)));
+                    let secured = identity.filter(|_| endpoint.tls.is_some());
+                    Rc::clone(pools.entry((key.clone(), secured)).or_insert_with(make))
                 };
-                let endpoints = endpoints.iter().map(|endpoint| (pool_of(&endpoint.authority), endpoint.weight)).collect();
+                let endpoints = endpoints.into_iter().map(|endpoint| (pool_of(&endpoint), endpoint)).collect();
                 Rc::new(self.shared.cluster(upstream, endpoints))
             })
             .collect();
@@ -232,14 +242,12 @@ impl Client {
             }
             // Counted before it connects: connects under way are load too.
             let lease = endpoint.lease(cluster);
-            let connect = TcpStream::connect(&*endpoint.pool.authority);
+            let secured = cluster.tls.as_deref().zip(endpoint.tls.as_ref());
+            let connect = Transport::connect(&endpoint.pool.authority, secured);
             match tokio::time::timeout(cluster.connect_timeout, connect).await {
-                Ok(Ok(stream)) => {
-                    // Heads and bodies are written whole; waiting to fill segments only adds latency.
-                    let _ = stream.set_nodelay(true);
-                    return Ok(Leased::new(Connection::new(stream), lease));
-                }
-                Ok(Err(error)) => last = UpstreamError::Connect(error),
+                Ok(Ok((stream, _http1))) => return Ok(Leased::new(Connection::new(stream), lease)),
+                Ok(Err(ConnectError::Tcp(error))) => last = UpstreamError::Connect(error),
+                Ok(Err(ConnectError::Tls(error))) => last = UpstreamError::Tls(error),
                 Err(_) => last = UpstreamError::ConnectTimeout,
             }
             tried.push(index);
@@ -269,6 +277,7 @@ async fn in_time(
 #[derive(Debug)]
 struct ErrorCounters {
     connect: Counter,
+    tls: Counter,
     timeout: Counter,
     saturated: Counter,
     closed: Counter,
@@ -280,6 +289,7 @@ impl ErrorCounters {
         let counter = |kind| registry.counter(metrics::UPSTREAM_ERRORS, &[("upstream", upstream), ("kind", kind)]);
         Self {
             connect: counter("connect"),
+            tls: counter("tls"),
             timeout: counter("timeout"),
             saturated: counter("saturated"),
             closed: counter("closed"),
@@ -290,6 +300,7 @@ impl ErrorCounters {
     fn count(&self, error: &UpstreamError, lane: Lane) {
         match error {
             UpstreamError::Connect(_) | UpstreamError::ConnectTimeout => self.connect.one(lane),
+            UpstreamError::Tls(_) => self.tls.one(lane),
             UpstreamError::Saturated => self.saturated.one(lane),
             UpstreamError::Exchange(error) => self.count_exchange(error, lane),
         }

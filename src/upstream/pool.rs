@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use super::ErrorCounters;
 use super::http1::Connection;
-use crate::snapshot::{Upstream, UpstreamKind};
+use crate::snapshot::{Endpoint, Upstream, UpstreamKind};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
+use crate::tls::ClientTls;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// What all workers share about upstreams. Kept by name and address, so it outlives reloads.
 #[derive(Debug)]
@@ -38,14 +40,15 @@ impl Shared {
         Arc::clone(loads.entry(endpoint.clone()).or_default())
     }
 
-    pub(super) fn cluster(&self, upstream: &Upstream, endpoints: Vec<(Rc<EndpointPool>, u32)>) -> Cluster {
+    pub(super) fn cluster(&self, upstream: &Upstream, endpoints: Vec<(Rc<EndpointPool>, Endpoint)>) -> Cluster {
         let open = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(connections.entry(Arc::clone(&upstream.name)).or_default())
         };
         Cluster {
             echo: matches!(upstream.kind, UpstreamKind::Echo),
-            endpoints: endpoints.into_iter().map(|(pool, weight)| WeightedEndpoint { pool, weight }).collect(),
+            endpoints: endpoints.into_iter().map(WeightedEndpoint::new).collect(),
+            tls: upstream.tls.clone(),
             connect_timeout: upstream.connect_timeout,
             response_timeout: upstream.response_timeout,
             idle_timeout: upstream.idle_timeout,
@@ -61,6 +64,7 @@ impl Shared {
 pub(super) struct Cluster {
     echo: bool,
     pub(super) endpoints: Vec<WeightedEndpoint>,
+    pub(super) tls: Option<Arc<ClientTls>>,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     idle_timeout: Duration,
@@ -74,9 +78,15 @@ pub(super) struct Cluster {
 pub(super) struct WeightedEndpoint {
     pub(super) pool: Rc<EndpointPool>,
     pub(super) weight: u32,
+    /// The name its certificate must be for, if it speaks TLS.
+    pub(super) tls: Option<ServerName<'static>>,
 }
 
 impl WeightedEndpoint {
+    fn new((pool, endpoint): (Rc<EndpointPool>, Endpoint)) -> Self {
+        Self { pool, weight: endpoint.weight, tls: endpoint.tls }
+    }
+
     /// For a connection that is about to be made.
     pub(super) fn lease(&self, cluster: &Rc<Cluster>) -> Lease {
         Lease::new(&self.pool, cluster, cluster.budget.count())

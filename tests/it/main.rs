@@ -26,3 +26,4 @@ mod repository;
 mod smuggling;
 mod spoofing;
 mod standards;
+mod tls;

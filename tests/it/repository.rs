@@ -12,7 +12,7 @@ use std::process::Command;
 const LAYERS: &[&[&str]] = &[
     &["clock", "socket", "units"],
     &["telemetry", "limit", "request", "body", "config"],
-    &["identity", "headers", "store"],
+    &["identity", "headers", "store", "tls"],
     &["policy", "admission", "respond", "issuer"],
     &["snapshot"],
     &["compile", "upstream"],

@@ -1,6 +1,7 @@
 //! An HTTP/1 client that sends exactly the bytes it is given and says exactly what came back.
 
 use super::DEADLINE;
+use super::tls::{Dial, Wire};
 use socket2::SockRef;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -92,7 +93,7 @@ pub(crate) fn exchange(addr: SocketAddr, request: impl AsRef<[u8]>) -> Reply {
 }
 
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Wire,
     /// Received, not yet part of a reply.
     buffer: Vec<u8>,
 }
@@ -115,7 +116,20 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        Self { stream, buffer: Vec::new() }
+        Self { stream: Wire::Plain(stream), buffer: Vec::new() }
+    }
+
+    /// Shakes hands. Nothing may have come before.
+    pub(crate) fn secure(self, dial: &Dial) -> Result<Self, String> {
+        Ok(Self { stream: dial.shake(self.stream.tcp().try_clone().unwrap())?, buffer: Vec::new() })
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.stream
+    }
+
+    pub(crate) fn into_wire(self) -> Wire {
+        self.stream
     }
 
     /// A connection whose receive buffer is small, so that not reading is felt soon.
@@ -133,7 +147,7 @@ impl Client {
     }
 
     pub(crate) fn wait_at_most(&mut self, limit: Duration) {
-        self.stream.set_read_timeout(Some(limit)).unwrap();
+        self.stream.tcp().set_read_timeout(Some(limit)).unwrap();
     }
 
     /// Writes; a peer that has gone away shows in what [`Self::receive`] says.
@@ -159,13 +173,13 @@ impl Client {
 
     /// Half-closes: no more request bytes.
     pub(crate) fn finish_sending(&mut self) -> &mut Self {
-        let _gone = self.stream.shutdown(Shutdown::Write);
+        let _gone = self.stream.tcp().shutdown(Shutdown::Write);
         self
     }
 
     /// Ends the connection with RST instead of FIN.
     pub(crate) fn reset(self) {
-        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO)).unwrap();
     }
 
     pub(crate) fn receive(&mut self) -> Reply {
@@ -202,6 +216,11 @@ impl Client {
     /// Everything received and not yet read as a reply, after waiting for some more.
     pub(crate) fn grow(&mut self) -> &[u8] {
         let _ended = self.fill();
+        &self.buffer
+    }
+
+    /// The same without waiting.
+    pub(crate) fn grown(&self) -> &[u8] {
         &self.buffer
     }
 

@@ -193,7 +193,7 @@ impl Gateway {
     fn listening(&self) -> BTreeMap<String, SocketAddr> {
         let parse = |line: &str| {
             let (name, url) = line.trim().strip_prefix("listening on ")?.split_once(' ')?;
-            Some((name.to_owned(), url.trim().strip_prefix("http://")?.parse().ok()?))
+            Some((name.to_owned(), url.trim().split_once("://")?.1.parse().ok()?))
         };
         self.log().lines().filter_map(parse).collect()
     }

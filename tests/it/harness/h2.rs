@@ -1,5 +1,6 @@
 //! An HTTP/2 client that writes frames by hand, so that it can also send what no library would.
 
+use super::tls::{Dial, Wire};
 use super::{DEADLINE, field, hpack};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -77,7 +78,7 @@ impl H2Reply {
 }
 
 pub(crate) struct H2 {
-    stream: TcpStream,
+    stream: Wire,
     buffer: Vec<u8>,
     next: u32,
     replies: BTreeMap<u32, H2Reply>,
@@ -86,6 +87,7 @@ pub(crate) struct H2 {
     pub(crate) frames: Vec<Frame>,
     goaway: Option<u32>,
     closed: bool,
+    announced: bool,
 }
 
 /// `:method GET`, `:scheme http`, `:authority a` and this path.
@@ -117,8 +119,25 @@ impl H2 {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         stream.write_all(before).unwrap();
+        Self::over(Wire::Plain(stream), window)
+    }
+
+    /// Over TLS, whatever was agreed by ALPN.
+    pub(crate) fn connect_secure(addr: SocketAddr, dial: &Dial) -> Result<Self, String> {
+        let stream = TcpStream::connect(addr).unwrap_or_else(|error| panic!("connect {addr}: {error}"));
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        Ok(Self::over(dial.shake(stream)?, 1 << 20))
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.stream
+    }
+
+    fn over(stream: Wire, window: u32) -> Self {
         let (replies, block, frames) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut client = Self { stream, buffer: Vec::new(), next: 1, replies, block, frames, goaway: None, closed: false };
+        let mut client =
+            Self { stream, buffer: Vec::new(), next: 1, replies, block, frames, goaway: None, closed: false, announced: false };
         client.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         let mut settings = setting(1, 0);
         settings.extend(setting(2, 0));
@@ -207,6 +226,11 @@ impl H2 {
         self.closed
     }
 
+    /// Whether the end came with a word: FIN, and over TLS a `close_notify` before it.
+    pub(crate) fn announced(&self) -> bool {
+        self.announced
+    }
+
     fn so_far(&self, stream: u32) -> H2Reply {
         let mut reply = self.replies.get(&stream).cloned().unwrap_or_default();
         reply.goaway = self.goaway;
@@ -263,8 +287,9 @@ impl H2 {
                 Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
                     return None;
                 }
-                _ => {
+                end => {
                     self.closed = true;
+                    self.announced = end.is_ok();
                     return None;
                 }
             }

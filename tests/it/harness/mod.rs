@@ -1,7 +1,8 @@
 //! What the black-box tests stand on: the real binary, a scripted upstream and clients that send exact bytes.
 //!
 //! Everything is blocking `std`, one thread per connection: a test reads from top to bottom. Nothing here uses
-//! the gateway's own code or its HTTP libraries, so an error in those cannot hide itself.
+//! the gateway's own code or its HTTP libraries, so an error in those cannot hide itself. Its TLS library is used at both ends; what
+//! OpenSSL thinks of it is tested too.
 //!
 //! * [`Gateway`] starts `tollgate run` on free ports and ends it by process id.
 //! * [`Origin`] is an upstream that keeps every byte it was sent, framed strictly.
@@ -16,12 +17,14 @@ mod h2;
 mod hpack;
 mod origin;
 mod table;
+mod tls;
 
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
 pub(crate) use gateway::{Gateway, run};
 pub(crate) use h2::{H2, kind};
-pub(crate) use origin::{Next, Origin, Seen, Unreachable};
+pub(crate) use origin::{Ending, Next, Origin, Seen, Unreachable};
 pub(crate) use table::{Sees, Table, fits, reached};
+pub(crate) use tls::{Authority, Dial, Leaf, Serve, fingerprint};
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;

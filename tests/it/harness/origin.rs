@@ -5,6 +5,7 @@
 //! so a smuggled or malformed request cannot pass unnoticed.
 
 use super::client::{field, find};
+use super::tls::{Serve, Wire};
 use super::until;
 use socket2::SockRef;
 use std::io::{Read, Write};
@@ -78,6 +79,15 @@ impl Origin {
     }
 
     pub(crate) fn new(script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
+        Self::start(None, script)
+    }
+
+    /// The same over TLS. Connections whose handshake fails are counted and nothing more.
+    pub(crate) fn secure(serve: Serve, script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
+        Self::start(Some(serve), script)
+    }
+
+    fn start(serve: Option<Serve>, script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let log = Arc::new(Log::default());
@@ -88,8 +98,8 @@ impl Origin {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                let (script, log) = (Arc::clone(&script), Arc::clone(&theirs));
-                thread::spawn(move || Exchange::serve(connection, stream, log, &*script));
+                let (script, log, serve) = (Arc::clone(&script), Arc::clone(&theirs), serve.clone());
+                thread::spawn(move || Exchange::serve(connection, stream, serve, log, &*script));
             }
         });
         Self { addr, log }
@@ -171,7 +181,7 @@ struct Log {
 
 /// One request on one connection, in the hands of the script.
 pub(crate) struct Exchange {
-    stream: TcpStream,
+    pub(crate) stream: Wire,
     buffer: Vec<u8>,
     log: Arc<Log>,
     connection: usize,
@@ -226,7 +236,7 @@ impl Exchange {
 
     /// Ends the connection with RST.
     pub(crate) fn reset(&mut self) -> Next {
-        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO)).unwrap();
         Next::Close
     }
 
@@ -244,9 +254,22 @@ impl Exchange {
         ending == Ending::Complete
     }
 
-    fn serve(connection: usize, stream: TcpStream, log: Arc<Log>, script: &dyn Fn(&mut Self) -> Next) {
+    /// Ends the connection now, over TLS without saying so.
+    pub(crate) fn cut(&mut self) -> Next {
+        self.stream.forget_manners();
+        Next::Close
+    }
+
+    fn serve(connection: usize, stream: TcpStream, serve: Option<Serve>, log: Arc<Log>, script: &dyn Fn(&mut Self) -> Next) {
         stream.set_nodelay(true).unwrap();
         log.connections.fetch_add(1, Ordering::SeqCst);
+        let stream = match serve {
+            None => Wire::Plain(stream),
+            Some(serve) => match serve.shake(stream) {
+                Ok(wire) => wire,
+                Err(_) => return,
+            },
+        };
         log.open.fetch_add(1, Ordering::SeqCst);
         let seen = Seen::at(connection);
         let counted = Arc::clone(&log);

@@ -1,0 +1,132 @@
+//! A connected socket towards an endpoint, in clear text or over TLS, as one type of stream.
+//!
+//! In clear text each call is the socket's own. Over TLS the end of a connection is told from its being cut: a read at the end without
+//! a `close_notify` is an error, so that a body that ends with the connection can't be shortened by somebody in between.
+
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::tls::ClientTls;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// What both ends agreed to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spoken {
+    /// HTTP/1.1, also where nothing was agreed: in clear text, and with a server that doesn't know of such things.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    Tcp(io::Error),
+    Tls(io::Error),
+}
+
+impl Transport {
+    /// Connects to `host:port`, with a handshake if `tls` is there: our side of it and the name that the certificate must be for. The
+    /// caller sets the deadline.
+    pub(super) async fn connect(
+        authority: &str,
+        tls: Option<(&ClientTls, &ServerName<'static>)>,
+    ) -> Result<(Self, Spoken), ConnectError> {
+        let stream = TcpStream::connect(authority).await.map_err(ConnectError::Tcp)?;
+        // Heads and bodies are written whole; waiting to fill segments only adds latency.
+        let _ = stream.set_nodelay(true);
+        let Some((tls, name)) = tls else { return Ok((Self::Tcp(stream), Spoken::Http1)) };
+        let connector = TlsConnector::from(tls.current());
+        // Boxed: the handshake's state is a kilobyte in every request's future otherwise.
+        let stream = Box::pin(connector.connect(name.clone(), stream)).await.map_err(ConnectError::Tls)?;
+        let spoken = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Spoken::Http2,
+            // The server can only have chosen what was offered.
+            _ => Spoken::Http1,
+        };
+        Ok((Self::Tls(Box::new(stream)), spoken))
+    }
+
+    /// Whether nothing has come since the last exchange: neither an end nor a byte nobody asked for. Costs no system call unless the
+    /// kernel has reported something. Over TLS a session ticket or a new key is no such byte; it is taken in here.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let stream = match self {
+            Self::Tcp(stream) => {
+                return matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+            }
+            Self::Tls(stream) => stream,
+        };
+        let mut room = [0];
+        let mut buffer = ReadBuf::new(&mut room);
+        let read = std::future::poll_fn(|cx| Pin::new(&mut **stream).poll_read(cx, &mut buffer));
+        // Nobody is to be woken, and a task that has used up its turn must not take that for silence.
+        pin!(unconstrained(read)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+}
+
+impl Drop for Transport {
+    /// Takes leave as TLS wants it, if that goes at once.
+    fn drop(&mut self) {
+        if let Self::Tls(stream) = self {
+            let _ = Pin::new(&mut **stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, parts),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// What TLS has taken may still be with us; a socket has nothing to flush.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}
