@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use crate::clock::deadline::Deadline;
@@ -51,6 +52,12 @@ impl<B> RequestBody<B> {
     #[must_use]
     pub fn new(inner: B, max: u64, patience: Duration) -> Self {
         Self { inner, left: max, idle: Deadline::new(), patience, armed: false }
+    }
+
+    /// From now on never more than `patience` between two bytes.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+        self.armed = false;
     }
 }
 
@@ -122,6 +129,9 @@ pub trait EndOfBody {
     /// Called with every piece that passes.
     fn passed(&mut self, data: &Bytes);
 
+    /// Called with the trailers, if there are any.
+    fn trailed(&mut self, trailers: &HeaderMap);
+
     /// Called exactly once, just before the drop.
     fn ended(&mut self, end: End);
 }
@@ -129,6 +139,10 @@ pub trait EndOfBody {
 impl<G: EndOfBody> EndOfBody for Box<G> {
     fn passed(&mut self, data: &Bytes) {
         (**self).passed(data);
+    }
+
+    fn trailed(&mut self, trailers: &HeaderMap) {
+        (**self).trailed(trailers);
     }
 
     fn ended(&mut self, end: End) {
@@ -200,6 +214,8 @@ where
                     Some(Ok(frame)) => {
                         if let Some(data) = frame.data_ref() {
                             this.guard.passed(data);
+                        } else if let Some(trailers) = frame.trailers_ref() {
+                            this.guard.trailed(trailers);
                         }
                     }
                     Some(Err(_)) => this.failed = true,

@@ -28,7 +28,7 @@ use crate::identity::jwt::KeyRings;
 use crate::limit::{Calendars, KeyHasher, Quotas, Spaces};
 use crate::policy::{Policy, RouteId, Routes, ScheduleId, Schedules, Sender, UpstreamId};
 use crate::request::PathRules;
-use crate::respond::BodyForm;
+use crate::respond::{BodyForm, GrpcStatus};
 use crate::snapshot::{AccessLog, Process, Rejection, Snapshot};
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::Registry;
@@ -249,7 +249,11 @@ impl<'c> Compiler<'c> {
         if families.contains(&Family::XRateLimit) && families.contains(&Family::GitHub) {
             self.problem(&path.key("headers"), "x-ratelimit and github use the same names with different meanings; choose one");
         }
-        Rejection { status: status.unwrap_or(StatusCode::TOO_MANY_REQUESTS), form, families }
+        let grpc_status = match rejection.grpc_status {
+            config::GrpcStatus::ResourceExhausted => GrpcStatus::ResourceExhausted,
+            config::GrpcStatus::Unavailable => GrpcStatus::Unavailable,
+        };
+        Rejection { status: status.unwrap_or(StatusCode::TOO_MANY_REQUESTS), grpc_status, form, families }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Routes: where requests go.
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::{Compiler, Names};
@@ -95,8 +96,9 @@ impl Compiler<'_> {
 
     fn template(&mut self, template: &str, matcher: &Matcher, path: &Path) -> Option<Rewrite> {
         let valid = template.starts_with('/') && template.bytes().all(|b| b.is_ascii_graphic() && !b"?#\\".contains(&b));
-        if !valid {
-            self.problem(path, "a path starts with / and has no blanks, ?, # or \\");
+        // HTTP/2 has no form for some characters that HTTP/1.1 would let through.
+        if !valid || template.parse::<PathAndQuery>().is_err() {
+            self.problem(path, "a path starts with / and has no blanks, ?, #, \\, <, > or `");
             return None;
         }
         let mut pieces = Vec::new();

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::Compiler;
 use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, ClientCertificateMode, KeyPair};
-use crate::snapshot::ListenerTls;
+use crate::snapshot::{ListenerTls, UpstreamProtocol};
 use crate::tls::{
     AskedFor, ClientCa, ClientSettings, ClientTls, FileFault, Pair, PairFiles, ServerFiles, ServerTls, TlsMetrics, Verification,
 };
@@ -63,7 +63,12 @@ impl Compiler<'_> {
     }
 
     /// How an upstream is spoken to over TLS, and the name that its certificate must be for instead of the URL's host.
-    pub(super) fn upstream_tls(&mut self, tls: &config::UpstreamTls, path: &Path) -> Option<Arc<ClientTls>> {
+    pub(super) fn upstream_tls(
+        &mut self,
+        tls: &config::UpstreamTls,
+        protocol: UpstreamProtocol,
+        path: &Path,
+    ) -> Option<Arc<ClientTls>> {
         let at = path.key("server_name");
         let server_name = tls.server_name.as_ref().map(|name| self.server_name(name, &at));
         let settings = ClientSettings {
@@ -71,7 +76,7 @@ impl Compiler<'_> {
             client_cert: tls.client_cert.as_ref().map(pair_files),
             server_name: server_name.flatten(),
             verification: if tls.insecure { Verification::None } else { Verification::Full },
-            alpn: offered(),
+            alpn: offered(protocol),
         };
         let files = settings.client_cert.clone();
         match ClientTls::load(settings) {
@@ -118,8 +123,13 @@ impl Compiler<'_> {
 }
 
 /// What we can speak to upstreams over TLS, best first.
-fn offered() -> Vec<Vec<u8>> {
-    vec![b"http/1.1".to_vec()]
+fn offered(protocol: UpstreamProtocol) -> Vec<Vec<u8>> {
+    let (http1, http2) = (b"http/1.1".to_vec(), b"h2".to_vec());
+    match protocol {
+        UpstreamProtocol::Http1 => vec![http1],
+        UpstreamProtocol::Http2 => vec![http2],
+        UpstreamProtocol::Auto => vec![http2, http1],
+    }
 }
 
 fn pair_files(written: &KeyPair) -> PairFiles {

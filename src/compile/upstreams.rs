@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::Compiler;
 use crate::config::diagnostic::Path;
 use crate::config::{self, NOT_AVAILABLE};
-use crate::snapshot::{Endpoint, Upstream, UpstreamKind};
+use crate::snapshot::{Endpoint, Upstream, UpstreamKind, UpstreamProtocol};
 use crate::tls::ClientTls;
 
 impl Compiler<'_> {
@@ -19,9 +19,6 @@ impl Compiler<'_> {
         let mut upstreams = Vec::new();
         for (name, upstream) in &config.upstreams {
             let path = root.key(name);
-            if upstream.protocol == config::UpstreamProtocol::Http2 {
-                self.problem(&path.key("protocol"), format!("http2 to upstreams is {NOT_AVAILABLE}"));
-            }
             if upstream.balance != config::Balance::LeastRequests {
                 self.problem(&path.key("balance"), format!("any balance but least_requests is {NOT_AVAILABLE}"));
             }
@@ -42,11 +39,12 @@ impl Compiler<'_> {
                 }
                 (endpoints, None) => UpstreamKind::Endpoints(self.endpoints(endpoints, &path.key("endpoints"))),
             };
-            let (kind, tls) = self.secured(kind, upstream.tls.as_ref(), &path.key("tls"));
+            let (kind, tls) = self.secured(kind, upstream, &path.key("tls"));
             let timeouts = path.key("timeouts");
             upstreams.push(Upstream {
                 name: name.as_str().into(),
                 kind,
+                protocol: protocol(upstream.protocol),
                 connect_timeout: self.positive(upstream.timeouts.connect, &timeouts.key("connect")),
                 response_timeout: self.positive(upstream.timeouts.response, &timeouts.key("response")),
                 idle_timeout: self.positive(upstream.timeouts.idle, &timeouts.key("idle")).min(LONGEST_IDLE),
@@ -77,9 +75,10 @@ impl Compiler<'_> {
     fn secured(
         &mut self,
         mut kind: UpstreamKind,
-        settings: Option<&config::UpstreamTls>,
+        upstream: &config::Upstream,
         path: &Path,
     ) -> (UpstreamKind, Option<Arc<ClientTls>>) {
+        let settings = upstream.tls.as_ref();
         let none = &mut Vec::new();
         let endpoints = match &mut kind {
             UpstreamKind::Endpoints(endpoints) => endpoints,
@@ -91,7 +90,7 @@ impl Compiler<'_> {
             }
             return (kind, None);
         }
-        let tls = self.upstream_tls(settings.unwrap_or(&config::UpstreamTls::default()), path);
+        let tls = self.upstream_tls(settings.unwrap_or(&config::UpstreamTls::default()), protocol(upstream.protocol), path);
         if let Some(name) = tls.as_ref().and_then(|tls| tls.settings().server_name.as_ref()) {
             endpoints.iter_mut().filter_map(|endpoint| endpoint.tls.as_mut()).for_each(|own| *own = name.clone());
         }
@@ -119,6 +118,14 @@ impl Compiler<'_> {
         }
         let name = self.server_name(&host.host, path)?;
         Some((format!("{}:{}", host.host, host.port.unwrap_or(443)).into(), Some(name)))
+    }
+}
+
+fn protocol(configured: config::UpstreamProtocol) -> UpstreamProtocol {
+    match configured {
+        config::UpstreamProtocol::Auto => UpstreamProtocol::Auto,
+        config::UpstreamProtocol::Http1 => UpstreamProtocol::Http1,
+        config::UpstreamProtocol::Http2 => UpstreamProtocol::Http2,
     }
 }
 

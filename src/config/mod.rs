@@ -40,7 +40,9 @@ pub use listener::{
     ClientCertificateMode, ClientCertificates, EncodedSlash, IgnoreCase, KeyPair, Listener, ListenerTimeouts, ListenerTls, Paths,
     Protocol, ProxyProtocol, TrailingSlash,
 };
-pub use operation::{AccessLog, Admin, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown, Store};
+pub use operation::{
+    AccessLog, Admin, GrpcStatus, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown, Store,
+};
 pub use route::{
     Balance, Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol,
     UpstreamTimeouts, UpstreamTls,

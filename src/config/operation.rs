@@ -61,9 +61,8 @@ pub struct Rejection {
     pub body: RejectionBody,
     /// The families of rate-limit headers, on every counted response.
     pub headers: List<RateLimitHeaders>,
-    /// Not available in this version.
-    #[schemars(skip)]
-    pub grpc_status: NotYet,
+    /// What gRPC calls over a limit get.
+    pub grpc_status: GrpcStatus,
 }
 
 impl Default for Rejection {
@@ -72,9 +71,20 @@ impl Default for Rejection {
             status: 429,
             body: RejectionBody::default(),
             headers: List(vec![RateLimitHeaders::XRatelimit, RateLimitHeaders::Ietf]),
-            grpc_status: NotYet,
+            grpc_status: GrpcStatus::default(),
         }
     }
+}
+
+/// The gRPC status of a call over a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum GrpcStatus {
+    /// 8: clients don't try again by themselves.
+    #[default]
+    ResourceExhausted,
+    /// 14: clients may try again by themselves.
+    Unavailable,
 }
 
 /// The form of a refusal's body.

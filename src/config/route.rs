@@ -112,7 +112,7 @@ pub struct Upstream {
     pub endpoints: List<Endpoint>,
     /// Instead of endpoints: an upstream inside the gateway.
     pub builtin: Option<Builtin>,
-    /// What is spoken to them; HTTP/1.1 in this version.
+    /// What is spoken to them.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
     /// How one is chosen; `least_requests` (power of two choices) in this version.
@@ -171,8 +171,7 @@ pub enum UpstreamProtocol {
     Auto,
     /// HTTP/1.1.
     Http1,
-    /// Not available in this version.
-    #[schemars(skip)]
+    /// HTTP/2, in clear text by prior knowledge.
     Http2,
 }
 

@@ -8,34 +8,35 @@ use std::net::IpAddr;
 use http::HeaderName;
 use http::header::FORWARDED;
 
-use super::request::{Forwarding, Writer};
+use super::request::Forwarding;
+use super::sink::Sink;
 use crate::request::{Facts, ForwardedHeader};
 
 impl Forwarding<'_> {
-    pub(super) fn write_forwarding(&self, head: &mut Writer) {
+    pub(super) fn write_forwarding(&self, head: &mut impl Sink) {
         self.write_forwarded_for(head);
         self.write_forwarded(head);
         self.write_or_keep(head, &X_FORWARDED_PROTO, |head| head.text(self.facts.conn.scheme));
         self.write_forwarded_host(head);
     }
 
-    fn write_forwarded_for(&self, head: &mut Writer) {
+    fn write_forwarded_for(&self, head: &mut impl Sink) {
         let peer = &self.facts.conn.peer_text;
         let continued = self.via_trusted_proxy && self.identity.forwarded == ForwardedHeader::XForwardedFor;
         if continued && self.facts.headers.contains_key(&X_FORWARDED_FOR) {
             return self.write_joined(head, &X_FORWARDED_FOR, ", ", peer);
         }
-        head.text("x-forwarded-for: ");
+        head.begin(&X_FORWARDED_FOR);
         if self.client != self.facts.conn.peer.ip() {
             // From `Forwarded`: a proxy that writes that one vouches for nothing in this one.
             head.text(&format!("{}, ", self.client));
         }
         head.text(peer);
-        head.text("\r\n");
+        head.end();
     }
 
     /// Only if it is the header that is believed: a proxy that does not write it passes on whatever a client sent.
-    fn write_forwarded(&self, head: &mut Writer) {
+    fn write_forwarded(&self, head: &mut impl Sink) {
         if self.identity.forwarded != ForwardedHeader::Forwarded || self.edits.drops(&FORWARDED) {
             return;
         }
@@ -54,11 +55,11 @@ impl Forwarding<'_> {
         if self.via_trusted_proxy {
             self.write_joined(head, &FORWARDED, ", ", &own);
         } else {
-            head.line("forwarded", own.as_bytes());
+            head.line(&FORWARDED, own.as_bytes());
         }
     }
 
-    fn write_forwarded_host(&self, head: &mut Writer) {
+    fn write_forwarded_host(&self, head: &mut impl Sink) {
         if self.facts.authority.host.is_empty() {
             // An HTTP/1.0 client that named no host: there is nothing to pass on.
             return;
@@ -73,18 +74,17 @@ impl Forwarding<'_> {
     }
 
     /// The field a trusted proxy sent, or our own.
-    fn write_or_keep(&self, head: &mut Writer, name: &HeaderName, own: impl FnOnce(&mut Writer)) {
+    fn write_or_keep<S: Sink>(&self, head: &mut S, name: &HeaderName, own: impl FnOnce(&mut S)) {
         if self.edits.drops(name) {
             return;
         }
-        head.text(name.as_str());
-        head.text(": ");
+        head.begin(name);
         let received = if self.via_trusted_proxy { self.facts.headers.get(name) } else { None };
         match received {
-            Some(received) => head.0.extend_from_slice(received.as_bytes()),
+            Some(received) => head.push(received.as_bytes()),
             None => own(head),
         }
-        head.text("\r\n");
+        head.end();
     }
 }
 

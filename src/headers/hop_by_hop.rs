@@ -22,6 +22,13 @@ pub(super) fn is_hop_by_hop(name: &str) -> bool {
     matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17) && HOP_BY_HOP.contains(&name)
 }
 
+/// Takes all of them out of fields that have no `Connection` to name more.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.keys().any(|name| is_hop_by_hop(name.as_str())) {
+        HOP_BY_HOP.iter().for_each(|name| drop(headers.remove(*name)));
+    }
+}
+
 /// The names that the `Connection` lines of a message nominate, in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Nominated(SmallVec<[Box<str>; 2]>);

@@ -3,7 +3,8 @@
 use http::header::COOKIE;
 use http::{HeaderName, Version};
 
-use super::request::{Forwarding, Writer};
+use super::request::Forwarding;
+use super::sink::Sink;
 
 /// Keys and tokens that end at the gateway.
 #[derive(Debug, Default)]
@@ -16,10 +17,10 @@ pub struct Withheld<'a> {
 
 impl Forwarding<'_> {
     /// The gateway's own words. An operator's edit of the same name is the later word.
-    pub(super) fn write_told(&self, head: &mut Writer) {
+    pub(super) fn write_told(&self, head: &mut impl Sink) {
         for (name, value) in self.told {
             if !self.edits.drops(name) {
-                head.line(name.as_str(), value.as_bytes());
+                head.line(name, value.as_bytes());
             }
         }
     }
@@ -29,7 +30,7 @@ impl Forwarding<'_> {
         self.facts.version == Version::HTTP_2 || !self.withheld.cookies.is_empty()
     }
 
-    pub(super) fn write_cookies(&self, head: &mut Writer) {
+    pub(super) fn write_cookies(&self, head: &mut impl Sink) {
         if self.withheld.headers.contains(&&COOKIE) {
             return;
         }
@@ -40,13 +41,13 @@ impl Forwarding<'_> {
         let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
         let mut kept = pairs.filter(|pair| !pair.is_empty() && !self.is_withheld(pair));
         let Some(first) = kept.next() else { return };
-        head.text("cookie: ");
-        head.0.extend_from_slice(first);
+        head.begin(&COOKIE);
+        head.push(first);
         for pair in kept {
             head.text("; ");
-            head.0.extend_from_slice(pair);
+            head.push(pair);
         }
-        head.text("\r\n");
+        head.end();
     }
 
     /// Blanks around the name don't make it another one: whoever reads it next may not care for them.

@@ -1,7 +1,7 @@
 //! What a proxy must and may change about headers.
 //!
-//! [`EndToEndHead`] is the proof that a request's head was cleaned: only `request` makes one, and the upstream codec sends nothing
-//! else. Names are tables with a test per row; this module knows no routes and no limits, only names and numbers.
+//! [`EndToEndHead`] and [`EndToEndFields`] are the proof that a request's head was cleaned: only `request` makes them, and upstreams
+//! are sent nothing else. Names are tables with a test per row; this module knows no routes and no limits, only names and numbers.
 
 mod forwarding;
 mod hop_by_hop;
@@ -9,12 +9,13 @@ mod identity;
 mod rate_limit;
 mod request;
 mod response;
+mod sink;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub use identity::Withheld;
 pub use rate_limit::{Family, Numbers, add_rate_limit, rate_limit_policy, retry_after_seconds};
-pub use request::{EndToEndHead, Forwarding, Framing, IdentityHeaders, looped};
+pub use request::{AllowedTrailers, EndToEndFields, EndToEndHead, Forwarding, Framing, IdentityHeaders, Unsayable, looped};
 pub use response::{ResponseFault, ResponseFraming, ResponseHead};
 
 /// An operator's changes: remove, then set, then add.

@@ -1,4 +1,5 @@
-//! The head upstream gets, written in one pass: hop-by-hop and spoofable fields stay behind, the gateway's own go on top.
+//! The head upstream gets, written in one pass: hop-by-hop and spoofable fields stay behind, the gateway's own go on top. What is
+//! written is decided here, how it is said in HTTP/1.1 or HTTP/2 in `sink`.
 //!
 //! The order matters and is fixed here: nominated fields go first (so a client can't nominate away what the gateway
 //! adds), then what an untrusted client must not say, then the operator's edits; framing, Host, forwarding fields and Via
@@ -9,21 +10,43 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, COOKIE, MAX_FORWARDS, TE, VIA};
-use http::{HeaderName, HeaderValue, Method, Version};
+use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, MAX_FORWARDS, TE, TRANSFER_ENCODING, VIA};
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use super::HeaderEdits;
 use super::hop_by_hop::{Nominated, is_hop_by_hop};
 use super::identity::Withheld;
+use super::sink::{Fields, Sink, Text};
 use crate::request::{Facts, ForwardedHeader};
 
-/// A cleaned request head, ready to be sent: request line, fields, empty line.
+/// A cleaned request head for HTTP/1.1, ready to be sent: request line, fields, empty line.
 #[derive(Debug, Clone)]
 pub struct EndToEndHead {
     bytes: Bytes,
-    /// Names that may not come as trailers either; only filled where trailers can come.
+    trailers: AllowedTrailers,
+}
+
+/// A cleaned request head for HTTP/2, ready to be sent.
+#[derive(Debug)]
+pub struct EndToEndFields {
+    /// Pseudo fields and fields.
+    pub request: Request<()>,
+    /// Which trailers may follow.
+    pub trailers: AllowedTrailers,
+}
+
+/// Which trailers may follow a head: what a header must not say, a trailer must not say either.
+#[derive(Debug, Clone)]
+pub struct AllowedTrailers {
+    /// Names that are withheld from this request; only filled where trailers can come.
     withheld: Rc<[HeaderName]>,
 }
+
+/// The target or the authority has no form in HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the request has no form in HTTP/2")]
+pub struct Unsayable;
 
 /// How a request's body is delimited on the way to upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,16 +104,13 @@ impl EndToEndHead {
     /// Writes the head.
     #[must_use]
     pub fn new(forwarding: &Forwarding<'_>) -> Self {
-        let mut head = Writer(Vec::with_capacity(768));
-        forwarding.write_request_line(&mut head);
-        forwarding.write_host(&mut head);
-        forwarding.write_end_to_end(&mut head);
-        forwarding.write_own(&mut head);
-        for (name, value) in forwarding.edits.set.iter().chain(&forwarding.edits.add) {
-            head.line(name.as_str(), value.as_bytes());
+        let mut head = Text(Vec::with_capacity(768));
+        for piece in [forwarding.facts.method.as_str(), " ", forwarding.target, " HTTP/1.1\r\n"] {
+            head.text(piece);
         }
-        head.0.extend_from_slice(b"\r\n");
-        Self { bytes: head.0.into(), withheld: forwarding.withheld() }
+        forwarding.write(&mut head);
+        head.text("\r\n");
+        Self { bytes: head.0.into(), trailers: forwarding.trailers() }
     }
 
     /// The bytes. Shared, so that a second attempt costs nothing.
@@ -99,9 +119,36 @@ impl EndToEndHead {
         self.bytes.clone()
     }
 
-    /// Whether a trailer of this name may follow: what a header must not say, a trailer must not say either.
+    /// Whether a trailer of this name may follow.
     #[must_use]
     pub fn allows_trailer(&self, name: &HeaderName) -> bool {
+        self.trailers.allow(name)
+    }
+}
+
+impl EndToEndFields {
+    /// Puts the head together; `scheme` is what the connection to upstream is.
+    ///
+    /// # Errors
+    /// [`Unsayable`] when target or authority have no form in HTTP/2.
+    pub fn new(forwarding: &Forwarding<'_>, scheme: &Scheme) -> Result<Self, Unsayable> {
+        let mut fields = Fields::new();
+        forwarding.write(&mut fields);
+        let target = PathAndQuery::try_from(forwarding.target).map_err(|_| Unsayable)?;
+        let uri = Uri::builder().scheme(scheme.clone()).authority(fields.authority.as_bytes()).path_and_query(target);
+        let mut request = Request::new(());
+        *request.method_mut() = forwarding.facts.method.clone();
+        *request.uri_mut() = uri.build().map_err(|_| Unsayable)?;
+        *request.version_mut() = Version::HTTP_2;
+        *request.headers_mut() = fields.headers;
+        Ok(Self { request, trailers: forwarding.trailers() })
+    }
+}
+
+impl AllowedTrailers {
+    /// Whether a trailer of this name may follow.
+    #[must_use]
+    pub fn allow(&self, name: &HeaderName) -> bool {
         let text = name.as_str();
         let own = is_hop_by_hop(text) || is_rewritten(text) || is_forwarding(text);
         !(own || is_look_alike(text, self.withheld.iter()) || self.withheld.contains(name))
@@ -109,16 +156,19 @@ impl EndToEndHead {
 }
 
 impl Forwarding<'_> {
-    fn write_request_line(&self, head: &mut Writer) {
-        head.text(self.facts.method.as_str());
-        head.text(" ");
-        head.text(self.target);
-        head.text(" HTTP/1.1\r\n");
+    /// All fields, in the words of HTTP/1.1.
+    fn write(&self, head: &mut impl Sink) {
+        self.write_host(head);
+        self.write_end_to_end(head);
+        self.write_own(head);
+        for (name, value) in self.edits.set.iter().chain(&self.edits.add) {
+            head.line(name, value.as_bytes());
+        }
     }
 
-    fn write_host(&self, head: &mut Writer) {
+    fn write_host(&self, head: &mut impl Sink) {
         let authority = &self.facts.authority;
-        head.text("host: ");
+        head.begin(&HOST);
         match (&*authority.host, authority.port) {
             ("", _) => head.text(self.default_host),
             (host, None) => head.text(host),
@@ -127,10 +177,10 @@ impl Forwarding<'_> {
                 head.port(port);
             }
         }
-        head.text("\r\n");
+        head.end();
     }
 
-    fn write_end_to_end(&self, head: &mut Writer) {
+    fn write_end_to_end(&self, head: &mut impl Sink) {
         let nominated = Nominated::of(self.facts.headers);
         for (name, value) in self.facts.headers {
             let text = name.as_str();
@@ -146,7 +196,7 @@ impl Forwarding<'_> {
                 || (name == MAX_FORWARDS && self.facts.method == Method::OPTIONS)
                 || (name == COOKIE && self.joins_cookies());
             if !dropped {
-                head.line(text, value.as_bytes());
+                head.pass(name, value);
             }
         }
         if self.joins_cookies() && !self.edits.drops(&COOKIE) {
@@ -154,11 +204,11 @@ impl Forwarding<'_> {
         }
     }
 
-    fn write_own(&self, head: &mut Writer) {
+    fn write_own(&self, head: &mut impl Sink) {
         match self.framing {
             Framing::None => {}
-            Framing::Length(length) => head.line("content-length", itoa::Buffer::new().format(length).as_bytes()),
-            Framing::Chunked => head.text("transfer-encoding: chunked\r\n"),
+            Framing::Length(length) => head.line(&CONTENT_LENGTH, itoa::Buffer::new().format(length).as_bytes()),
+            Framing::Chunked => head.line(&TRANSFER_ENCODING, b"chunked"),
         }
         self.write_forwarding(head);
         self.write_told(head);
@@ -169,26 +219,26 @@ impl Forwarding<'_> {
         };
         self.write_joined(head, &VIA, ", ", hop);
         if accepts_trailers(self.facts) {
-            head.text("te: trailers\r\nconnection: te\r\n");
+            head.line(&TE, b"trailers");
+            head.line(&CONNECTION, b"te");
         }
         if let Some(left) = self.max_forwards() {
-            head.line("max-forwards", itoa::Buffer::new().format(left).as_bytes());
+            head.line(&MAX_FORWARDS, itoa::Buffer::new().format(left).as_bytes());
         }
     }
 
     /// All received lines of a name as one list, with `last` behind them.
-    pub(super) fn write_joined(&self, head: &mut Writer, name: &HeaderName, separator: &str, last: &str) {
+    pub(super) fn write_joined(&self, head: &mut impl Sink, name: &HeaderName, separator: &str, last: &str) {
         let lines = self.facts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
         let mut parts = lines.chain([last.as_bytes()]).filter(|part| !part.is_empty());
         let Some(first) = parts.next() else { return };
-        head.text(name.as_str());
-        head.text(": ");
-        head.0.extend_from_slice(first);
+        head.begin(name);
+        head.push(first);
         for part in parts {
             head.text(separator);
-            head.0.extend_from_slice(part);
+            head.push(part);
         }
-        head.text("\r\n");
+        head.end();
     }
 
     /// Names with a meaning of their own here: identity, and what the operator edits.
@@ -198,13 +248,14 @@ impl Forwarding<'_> {
         trusted_only.iter().chain(keys).chain(told).chain(edited).chain(&self.edits.remove)
     }
 
-    fn withheld(&self) -> Rc<[HeaderName]> {
-        if self.framing != Framing::Chunked {
-            return Rc::new([]);
+    fn trailers(&self) -> AllowedTrailers {
+        // In HTTP/2 trailers may follow a body of known length as well.
+        if self.framing == Framing::None || (self.framing != Framing::Chunked && self.facts.version != Version::HTTP_2) {
+            return AllowedTrailers { withheld: Rc::new([]) };
         }
         let nominated = Nominated::of(self.facts.headers);
         let nominated = nominated.names().filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
-        self.reserved().cloned().chain(nominated).collect()
+        AllowedTrailers { withheld: self.reserved().cloned().chain(nominated).collect() }
     }
 
     /// RFC 9110 §7.6.2: only for OPTIONS (TRACE is refused), one less than received; 0 is answered before.
@@ -253,26 +304,6 @@ pub fn looped(facts: &Facts<'_>) -> bool {
     hops >= MAX_HOPS
 }
 
-pub(super) struct Writer(pub(super) Vec<u8>);
-
-impl Writer {
-    pub(super) fn text(&mut self, text: &str) {
-        self.0.extend_from_slice(text.as_bytes());
-    }
-
-    pub(super) fn line(&mut self, name: &str, value: &[u8]) {
-        self.text(name);
-        self.text(": ");
-        self.0.extend_from_slice(value);
-        self.text("\r\n");
-    }
-
-    pub(super) fn port(&mut self, port: u16) {
-        self.text(":");
-        self.text(itoa::Buffer::new().format(port));
-    }
-}
-
 /// Received copies are dropped because [`Forwarding::write_own`] and [`Forwarding::write_host`] write their own. `expect` goes
 /// because the gateway itself asks the client for the body once upstream has the head.
 const REWRITTEN: &[&str] =
@@ -306,6 +337,16 @@ mod tests {
     }
 
     fn head_with(request: http::request::Builder, via_trusted_proxy: bool, forwarded: ForwardedHeader, client: &str) -> String {
+        heads_with(request, via_trusted_proxy, forwarded, client, Framing::None).0
+    }
+
+    fn heads_with(
+        request: http::request::Builder,
+        via_trusted_proxy: bool,
+        forwarded: ForwardedHeader,
+        client: &str,
+        framing: Framing,
+    ) -> (String, EndToEndFields) {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let conn = ConnInfo::new("203.0.113.9:5000".parse().unwrap(), "http");
         let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
@@ -324,7 +365,7 @@ mod tests {
         let forwarding = Forwarding {
             facts: &facts,
             target: "/a?b",
-            framing: Framing::None,
+            framing,
             via_trusted_proxy,
             client: client.parse().unwrap(),
             edits: &edits,
@@ -334,7 +375,60 @@ mod tests {
             plain_response: false,
             default_host: "up:1",
         };
-        String::from_utf8(EndToEndHead::new(&forwarding).bytes().to_vec()).unwrap()
+        let text = String::from_utf8(EndToEndHead::new(&forwarding).bytes().to_vec()).unwrap();
+        (text, EndToEndFields::new(&forwarding, &Scheme::HTTP).unwrap())
+    }
+
+    /// Both forms say the same: every line but those of the connection is a field, `Host` is the authority.
+    #[test]
+    fn http2_says_what_http1_says() {
+        let requests = [
+            get()
+                .header("accept", "*/*")
+                .header("cookie", "a=1")
+                .header("cookie", "b=2")
+                .header("connection", "x-hop")
+                .header("x-hop", "1"),
+            get()
+                .header("te", "trailers")
+                .header("x-forwarded-for", "198.51.100.1")
+                .header("via", "2 edge")
+                .header("x-user-id", "u"),
+            http::Request::post("http://example.com/a?b")
+                .version(Version::HTTP_2)
+                .header("cookie", "a=1")
+                .header("cookie", "b=2"),
+        ];
+        for request in requests {
+            for framing in [Framing::None, Framing::Length(7), Framing::Chunked] {
+                let request = {
+                    let copy = request.headers_ref().unwrap().iter();
+                    let new = http::Request::builder().method(request.method_ref().unwrap()).uri(request.uri_ref().unwrap());
+                    copy.fold(new.version(*request.version_ref().unwrap()), |new, (name, value)| new.header(name, value))
+                };
+                let (text, fields) = heads_with(request, true, ForwardedHeader::XForwardedFor, "198.51.100.1", framing);
+                let mut lines: Vec<&str> = text.trim_end().split("\r\n").skip(1).collect();
+                lines.retain(|line| !line.starts_with("transfer-encoding: ") && !line.starts_with("connection: "));
+                let EndToEndFields { request, .. } = fields;
+                let host = format!("host: {}", request.uri().authority().unwrap());
+                let said = request.headers().iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+                let mut said: Vec<String> = std::iter::once(host).chain(said).collect();
+                lines.sort_unstable();
+                said.sort_unstable();
+                assert_eq!(said, lines);
+                assert_eq!(
+                    (request.uri().path_and_query().unwrap().as_str(), request.uri().scheme_str()),
+                    ("/a?b", Some("http"))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn blanks_around_an_operators_value_are_not_said_in_http2() {
+        let mut fields = Fields::new();
+        fields.line(&VIA, b" a b ");
+        assert_eq!(fields.headers[VIA], "a b");
     }
 
     fn get() -> http::request::Builder {

@@ -3,9 +3,11 @@
 //! RFC 9112 §6.3 as the receiving side, strictly: what could be read in two ways is a fault of upstream's.
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
-use super::hop_by_hop::{Nominated, is_hop_by_hop};
+use super::hop_by_hop::{Nominated, is_hop_by_hop, remove_hop_by_hop};
 
 /// A response head, cleaned.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ pub enum ResponseFraming {
     Length(u64),
     /// Chunks.
     Chunked,
-    /// Until upstream closes.
+    /// Until upstream closes, or ends the stream.
     UntilClose,
 }
 
@@ -107,6 +109,42 @@ impl ResponseHead {
             (codings == 1 && length.is_some()) || (code == 204 && (codings == 1 || length.is_some_and(|n| n > 0)));
         let keep_alive = connection.persists(minor) && framing != ResponseFraming::UntilClose && !contradictory;
         Ok(Self { status, headers, framing, keep_alive })
+    }
+}
+
+impl ResponseHead {
+    /// From the head of an HTTP/2 response. The `h2` crate has refused what contradicts the protocol: fields of the connection, lengths
+    /// that differ or are no numbers. `ended` says that nothing follows.
+    ///
+    /// # Errors
+    /// [`ResponseFault`] when it must not be forwarded.
+    pub fn from_http2(parts: Parts, method: &Method, ended: bool) -> Result<Self, ResponseFault> {
+        let Parts { status, mut headers, .. } = parts;
+        let code = status.as_u16();
+        if !(200..600).contains(&code) {
+            return Err(ResponseFault::Status);
+        }
+        let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+        // RFC 9113 §8.2.1; an HTTP/1.1 client would read something else than an HTTP/2 client.
+        if headers.values().any(|value| blank(value.as_bytes().first()) || blank(value.as_bytes().last())) {
+            return Err(ResponseFault::Field);
+        }
+        remove_hop_by_hop(&mut headers);
+        let length = match headers.get(CONTENT_LENGTH) {
+            Some(length) => Some(one_length(None, length.as_bytes())?),
+            None => None,
+        };
+        match length {
+            Some(length) if code != 204 => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+            _ => drop(headers.remove(CONTENT_LENGTH)),
+        }
+        let bodiless = method == Method::HEAD || matches!(code, 204 | 304);
+        let framing = match length {
+            _ if bodiless || ended => ResponseFraming::Length(0),
+            Some(length) => ResponseFraming::Length(length),
+            None => ResponseFraming::UntilClose,
+        };
+        Ok(Self { status, headers, framing, keep_alive: true })
     }
 }
 
@@ -213,6 +251,50 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, ["content-length", "set-cookie", "x"]);
         assert_eq!(head.headers.get_all("set-cookie").iter().count(), 2);
+    }
+
+    fn http2(
+        status: u16,
+        fields: &[(&'static str, &'static str)],
+        method: &Method,
+        ended: bool,
+    ) -> Result<ResponseHead, ResponseFault> {
+        let mut response = http::Response::new(());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        for (name, value) in fields {
+            response.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        ResponseHead::from_http2(response.into_parts().0, method, ended)
+    }
+
+    #[test]
+    fn http2_bodies_are_delimited_by_length_or_stream() {
+        use ResponseFraming::{Length, UntilClose};
+        for (status, length, method, ended, framing, sent) in [
+            (200, Some("2"), Method::GET, false, Length(2), Some("2")),
+            (200, None, Method::GET, false, UntilClose, None),
+            (200, None, Method::GET, true, Length(0), None),
+            (200, Some("42"), Method::HEAD, true, Length(0), Some("42")),
+            (304, Some("42"), Method::GET, true, Length(0), Some("42")),
+            (204, Some("0"), Method::GET, true, Length(0), None),
+            (204, None, Method::GET, false, Length(0), None),
+        ] {
+            let fields: Vec<_> = length.map(|length| ("content-length", length)).into_iter().collect();
+            let head = http2(status, &fields, &method, ended).unwrap();
+            let length = head.headers.get(CONTENT_LENGTH).map(|length| length.to_str().unwrap());
+            assert_eq!((head.framing, length), (framing, sent), "{status} {method}");
+        }
+    }
+
+    #[test]
+    fn http2_fields_are_cleaned_or_refused() {
+        let head =
+            http2(200, &[("te", "trailers"), ("x", "y"), ("content-length", "2"), ("content-length", "2")], &Method::GET, false);
+        let headers = head.unwrap().headers;
+        assert_eq!((headers.len(), headers.get("te")), (2, None));
+        assert_eq!(http2(200, &[("x", " y")], &Method::GET, true).unwrap_err(), ResponseFault::Field);
+        assert_eq!(http2(200, &[("x", "y\t")], &Method::GET, true).unwrap_err(), ResponseFault::Field);
+        assert_eq!(http2(600, &[], &Method::GET, true).unwrap_err(), ResponseFault::Status);
     }
 
     #[test]

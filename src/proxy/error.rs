@@ -9,8 +9,15 @@ pub(super) fn answer(error: &UpstreamError) -> Answer {
     match error {
         UpstreamError::Connect(_) | UpstreamError::Tls(_) => Answer::BadGateway,
         UpstreamError::ConnectTimeout | UpstreamError::Exchange(ExchangeError::Timeout) => Answer::GatewayTimeout,
-        UpstreamError::Saturated => Answer::Unavailable,
-        UpstreamError::Exchange(ExchangeError::Closed | ExchangeError::Io(_) | ExchangeError::Invalid(_)) => Answer::BadGateway,
+        UpstreamError::Saturated | UpstreamError::Exchange(ExchangeError::Refused) => Answer::Unavailable,
+        UpstreamError::Exchange(ExchangeError::Reset(ENHANCE_YOUR_CALM)) => Answer::Overloaded,
+        UpstreamError::Exchange(
+            ExchangeError::Closed
+            | ExchangeError::Io(_)
+            | ExchangeError::Invalid(_)
+            | ExchangeError::Reset(_)
+            | ExchangeError::Unsayable,
+        ) => Answer::BadGateway,
         UpstreamError::Exchange(ExchangeError::RequestBody(error)) => body_answer(*error),
     }
 }
@@ -23,3 +30,6 @@ pub(super) fn body_answer(error: RequestBodyError) -> Answer {
         RequestBodyError::Aborted => Answer::Abandoned,
     }
 }
+
+/// RFC 9113 §7: "the peer is exhibiting a behavior that might be generating excessive load".
+const ENHANCE_YOUR_CALM: u32 = 0xb;

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::Version;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::uri::Scheme;
+use http::{HeaderMap, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -15,13 +17,14 @@ use super::gateway::Gateway;
 use super::{Reply, error};
 use crate::admission::Permit;
 use crate::body::RequestBody;
-use crate::headers::{EndToEndHead, Forwarding, Framing, Withheld};
+use crate::clock::Nanos;
+use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, Unsayable, Withheld};
 use crate::identity::{Identity, KeySource, is_query_pair};
 use crate::policy::{Proceed, Route, UpstreamId};
-use crate::request::Facts;
+use crate::request::{Facts, grpc};
 use crate::respond::Answer;
 use crate::snapshot::{Listener, Snapshot, UpstreamKind};
-use crate::upstream::{ClientBody, Request, Response};
+use crate::upstream::{ClientBody, Heads, Request, Response};
 
 /// Everything that decides what upstream sees.
 pub(super) struct Way<'a, 's> {
@@ -32,6 +35,21 @@ pub(super) struct Way<'a, 's> {
     pub(super) proceed: &'a Proceed<'s>,
     pub(super) upstream: UpstreamId,
     pub(super) reads_response: bool,
+    pub(super) total_timeout: Option<Duration>,
+}
+
+/// How long the whole exchange may take: as the route says, and no longer than the caller of gRPC (`grpc`: its fields) waits, whose time
+/// began when the request did.
+pub(super) fn total_timeout(
+    gateway: &Gateway,
+    route: &Route,
+    grpc: Option<&HeaderMap>,
+    started: Nanos,
+) -> Result<Option<Duration>, Answer> {
+    let Some(timeout) = grpc.and_then(grpc::timeout) else { return Ok(route.total_timeout) };
+    let spent = Duration::from_nanos(gateway.clock.now().saturating_sub(started));
+    let left = timeout.checked_sub(spent).filter(|left| !left.is_zero()).ok_or(Answer::GatewayTimeout)?;
+    Ok(Some(route.total_timeout.map_or(left, |total| total.min(left))))
 }
 
 /// Refuses a body that says it is too large, before anybody is asked to take it.
@@ -48,16 +66,15 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
         // HTTP/2 only: a length that the frames may yet contradict. Upstream must not take this for a complete request.
         expect_nothing(&mut body).await?;
     }
-    let head = head(way, framing);
-    let body = (framing != Framing::None).then_some(body);
+    let body = (!matches!(framing, Framing::None | Framing::Length(0))).then_some(body);
     let request = Request {
         upstream: way.upstream,
         method: way.facts.method,
-        head: &head,
+        heads: &Sayable { way, framing },
         framing,
         body,
         response_timeout: route.response_timeout,
-        total_timeout: route.total_timeout,
+        total_timeout: way.total_timeout,
     };
     match gateway.client.exchange(permit, request).await {
         Ok(Response { status, headers, body }) => Ok(Reply { status, headers, body }),
@@ -73,14 +90,29 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
     }
 }
 
-/// What upstream is sent first.
-fn head(way: &Way<'_, '_>, framing: Framing) -> EndToEndHead {
+/// What upstream is sent first, once it is known what it speaks.
+struct Sayable<'w, 'a, 's> {
+    way: &'w Way<'a, 's>,
+    framing: Framing,
+}
+
+impl Heads for Sayable<'_, '_, '_> {
+    fn http1(&self) -> EndToEndHead {
+        with_forwarding(self.way, self.framing, EndToEndHead::new)
+    }
+
+    fn http2(&self, scheme: &Scheme) -> Result<EndToEndFields, Unsayable> {
+        with_forwarding(self.way, self.framing, |forwarding| EndToEndFields::new(forwarding, scheme))
+    }
+}
+
+fn with_forwarding<T>(way: &Way<'_, '_>, framing: Framing, say: impl FnOnce(&Forwarding<'_>) -> T) -> T {
     let route = way.proceed.route;
     let sources = way.snapshot.identity.withheld(way.facts);
     let (target, withheld) = (target(way, &sources), withheld(&sources));
     let told: SmallVec<[_; 7]> =
         way.snapshot.identity.forward.iter().filter_map(|(told, name)| Some((name, told.value(way.identity)?))).collect();
-    EndToEndHead::new(&Forwarding {
+    say(&Forwarding {
         facts: way.facts,
         target: &target,
         framing,

@@ -52,6 +52,7 @@ pub struct Gateway {
     cached: RefCell<LocalSnapshot>,
     registry: Registry,
     refusals: RefCell<HashMap<&'static str, Counter>>,
+    grpc: RefCell<HashMap<&'static str, Counter>>,
     sample: Cell<u32>,
     warned: Cell<Nanos>,
     unsaid: Cell<u64>,
@@ -78,6 +79,7 @@ impl Gateway {
             cached: RefCell::new(Rc::new(snapshot)),
             registry,
             refusals: RefCell::default(),
+            grpc: RefCell::default(),
             sample: Cell::new(0),
             warned: Cell::new(0),
             unsaid: Cell::new(0),
@@ -120,6 +122,16 @@ impl Gateway {
         refusals.entry(code).or_insert_with(make).one(self.lane);
     }
 
+    /// Counts a gRPC call by what it came to.
+    pub(super) fn count_grpc(&self, status: Option<u16>) {
+        let code = match status {
+            Some(code) => GRPC_CODES.get(usize::from(code)).copied().unwrap_or("other"),
+            None => "none",
+        };
+        let make = || self.registry.counter(metrics::GRPC, &[("code", code)]);
+        self.grpc.borrow_mut().entry(code).or_insert_with(make).one(self.lane);
+    }
+
     /// Whether a request is among the `share` of 2^32 that are logged.
     pub(super) fn sampled(&self, share: u64) -> bool {
         // A Weyl sequence: exact in the long run and cheaper than randomness.
@@ -138,3 +150,6 @@ impl Gateway {
         Some(self.unsaid.replace(0))
     }
 }
+
+/// The codes that gRPC has, as labels.
+const GRPC_CODES: [&str; 17] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"];

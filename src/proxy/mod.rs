@@ -59,11 +59,18 @@ pub async fn handle(
         Ok(reply) => reply,
         Err(answer) => {
             gateway.count_refusal(&answer);
-            let (head, body) = answer.respond(snapshot.rejection.form, &parts.method, parts.version).into_parts();
+            let rejection = &snapshot.rejection;
+            // Nobody reads the answer to who has left, so that one is for the log.
+            let response = if completion.is_grpc() && answer != Answer::Abandoned {
+                answer.respond_grpc(rejection.grpc_status)
+            } else {
+                answer.respond(rejection.form, &parts.method, parts.version)
+            };
+            let (head, body) = response.into_parts();
             let mut headers = head.headers;
-            // Whoever leaves within his own body leaves what he took.
+            // Whoever leaves within his own body leaves what he took. What gRPC calls 200 is settled as what it is.
             if answer != Answer::Abandoned {
-                completion.settle_head(head.status, &headers, &mut standing);
+                completion.settle_head(answer.status(), &headers, &mut standing);
             }
             standing.report(&gateway, &snapshot, &mut headers);
             Reply { status: head.status, headers, body: Received::Whole(body) }
@@ -73,6 +80,7 @@ pub async fn handle(
         reply.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     completion.status = reply.status;
+    completion.look_for_grpc_status(&reply.headers);
     let mut response = Response::new(match reply.body {
         Received::Whole(bytes) => Body::full(bytes, completion),
         Received::Stream(stream) => Body::stream(stream, completion),
@@ -121,6 +129,7 @@ async fn decide<'s>(
         return Err(Answer::Loop);
     }
     admit::admit(gateway, snapshot, &proceed, completion, standing)?;
+    let (started, is_grpc) = (completion.started, completion.is_grpc());
     let admitted = completion.wait().await?;
     if admitted.waited {
         standing.look_again(gateway, gateway.clock.now());
@@ -136,6 +145,7 @@ async fn decide<'s>(
                 proceed: &proceed,
                 upstream: *upstream,
                 reads_response: admitted.reads_response,
+                total_timeout: forward::total_timeout(gateway, proceed.route, is_grpc.then_some(facts.headers), started)?,
             };
             forward::forward(gateway, &way, admitted.permit, body).await?
         }

@@ -15,7 +15,7 @@ use crate::body::{End, EndOfBody};
 use crate::clock::Nanos;
 use crate::identity::{ClientId, Identity, KeyDigest, Network, ShortDigest};
 use crate::policy::RouteId;
-use crate::request::{Facts, InFlight};
+use crate::request::{Facts, InFlight, grpc};
 use crate::respond::{Answer, CLIENT_CLOSED_REQUEST};
 use crate::snapshot::LocalSnapshot;
 use crate::telemetry::access_log::Line;
@@ -31,12 +31,20 @@ pub struct Completion {
     pub(super) tier: usize,
     pub(super) limited_by: Option<u16>,
     pub(super) shadow: Option<u16>,
+    grpc: Grpc,
     route: Option<RouteId>,
     permit: Option<Permit>,
     pub(super) unsettled: Unsettled,
     delayed: Nanos,
     log: Option<Box<Logged>>,
     done: bool,
+}
+
+/// Whether a request is a gRPC call, and what that came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grpc {
+    No,
+    Call(Option<u16>),
 }
 
 /// What only the access log wants.
@@ -74,6 +82,7 @@ impl Completion {
             tier: 0,
             limited_by: None,
             shadow: None,
+            grpc: if grpc::is_grpc(parts) { Grpc::Call(None) } else { Grpc::No },
             route: None,
             permit: None,
             unsettled: Unsettled::default(),
@@ -101,6 +110,18 @@ impl Completion {
 
     pub(super) fn routed(&mut self, route: RouteId) {
         self.route = Some(route);
+    }
+
+    /// Whether it is a gRPC call.
+    pub(super) fn is_grpc(&self) -> bool {
+        self.grpc != Grpc::No
+    }
+
+    /// Looks for the status of a gRPC call: in the response's head if nothing follows it, else in the trailers.
+    pub(super) fn look_for_grpc_status(&mut self, fields: &HeaderMap) {
+        if let Grpc::Call(status @ None) = &mut self.grpc {
+            *status = grpc::status(fields);
+        }
     }
 
     /// Takes the permit into keeping.
@@ -154,12 +175,20 @@ impl Completion {
         if end == End::Aborted {
             self.gateway.client_aborts.one(lane);
         }
+        if let Grpc::Call(status) = self.grpc {
+            self.gateway.count_grpc(status);
+        }
         self.write_log(duration, end);
     }
 
     fn write_log(&mut self, duration: Nanos, end: End) {
         let (Some(log), Some(settings)) = (self.log.take(), &self.snapshot.access_log) else { return };
-        let always = self.status.is_client_error() || self.status.is_server_error() || end != End::Complete;
+        let grpc_status = match self.grpc {
+            Grpc::No => None,
+            Grpc::Call(status) => status,
+        };
+        let failed = self.status.is_client_error() || self.status.is_server_error() || grpc_status.is_some_and(|code| code != 0);
+        let always = failed || end != End::Complete;
         if !always && !self.gateway.sampled(settings.sample) {
             return;
         }
@@ -173,6 +202,7 @@ impl Completion {
             host: &log.host,
             protocol: protocol(log.version),
             status: self.status.as_u16(),
+            grpc_status,
             duration_us: duration / 1000,
             address: log.network.address,
             prefix: log.network.prefix,
@@ -202,6 +232,10 @@ pub(super) struct Admitted<'c> {
 impl EndOfBody for Completion {
     fn passed(&mut self, data: &Bytes) {
         self.unsettled.passed(data);
+    }
+
+    fn trailed(&mut self, trailers: &HeaderMap) {
+        self.look_for_grpc_status(trailers);
     }
 
     fn ended(&mut self, end: End) {

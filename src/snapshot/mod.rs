@@ -17,7 +17,7 @@ use crate::headers::{Family, IdentityHeaders};
 use crate::identity::IdentityRules;
 use crate::policy::Policy;
 use crate::request::PathRules;
-use crate::respond::BodyForm;
+use crate::respond::{BodyForm, GrpcStatus};
 use crate::socket::Address;
 use crate::store::Budget;
 use crate::telemetry::access_log::Format;
@@ -76,6 +76,8 @@ pub struct Upstream {
     pub name: Arc<str>,
     /// Its servers.
     pub kind: UpstreamKind,
+    /// What is spoken to them.
+    pub protocol: UpstreamProtocol,
     /// Until connected.
     pub connect_timeout: Duration,
     /// Until the response's head, and between two bytes of its body.
@@ -86,6 +88,17 @@ pub struct Upstream {
     pub max_connections: u32,
     /// How it is spoken to over TLS; there if an endpoint wants that.
     pub tls: Option<Arc<ClientTls>>,
+}
+
+/// What is spoken to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// What ALPN comes to; HTTP/1.1 in clear text.
+    Auto,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2; by prior knowledge in clear text.
+    Http2,
 }
 
 /// What an upstream is.
@@ -113,6 +126,8 @@ pub struct Endpoint {
 pub struct Rejection {
     /// Usually 429.
     pub status: StatusCode,
+    /// What gRPC calls get instead.
+    pub grpc_status: GrpcStatus,
     /// The form of every body the gateway makes.
     pub form: BodyForm,
     /// Rate-limit fields.

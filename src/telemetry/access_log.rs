@@ -38,6 +38,8 @@ pub struct Line<'a> {
     pub protocol: &'static str,
     /// The status sent.
     pub status: u16,
+    /// What a gRPC call came to.
+    pub grpc_status: Option<u16>,
     /// Microseconds to the last byte.
     pub duration_us: u64,
     /// The address as limits count it.
@@ -241,6 +243,9 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
             out.push(b'"');
         }
     }
+    if let Some(code) = line.grpc_status {
+        let _ = write!(out, ",\"grpc_status\":{code}");
+    }
     if line.delayed_us > 0 {
         let _ = write!(out, ",\"delayed_us\":{}", line.delayed_us);
     }
@@ -263,6 +268,9 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
         line.limited_by.unwrap_or("-"),
         if line.aborted { " aborted" } else { "" }
     );
+    if let Some(code) = line.grpc_status {
+        let _ = write!(out, " grpc_status={code}");
+    }
     if line.delayed_us > 0 {
         let _ = write!(out, " delayed={}us", line.delayed_us);
     }
@@ -316,6 +324,7 @@ mod tests {
             host: "example.com",
             protocol: "HTTP/1.1",
             status: 429,
+            grpc_status: None,
             duration_us: 12,
             address: "203.0.113.7".parse().unwrap(),
             prefix: 32,

@@ -41,6 +41,7 @@ families! {
     RESERVED_CELLS = Counter "tollgate_reserved_cells_total" "Cells taken at admission from requests whose response has the last word, by limit.";
     SETTLED_CELLS = Counter "tollgate_settled_cells_total" "Cells that those requests came to cost, by limit.";
     REFUSED = Counter "tollgate_refused_total" "Requests answered by the gateway itself, by reason.";
+    GRPC = Counter "tollgate_grpc_responses_total" "gRPC calls, by status code: 0 to 16, other, or none if the call ended without one.";
     JWT = Counter "tollgate_jwt_total" "Tokens presented, by result: verified, cached, or why they are not believed.";
     JWKS_FETCHES = Counter "tollgate_jwks_fetches_total" "Fetches of token keys, by result.";
     UPSTREAM_ERRORS = Counter "tollgate_upstream_errors_total" "Failed exchanges with an upstream, by upstream and kind.";

@@ -61,14 +61,12 @@ impl Picker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::pool::EndpointPool;
+    use crate::upstream::pool::{EndpointPool, LoadCount};
     use std::rc::Rc;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
 
     fn endpoints(loads_and_weights: &[(u32, u32)]) -> Vec<WeightedEndpoint> {
         let make = |&(load, weight): &(u32, u32)| {
-            let pool = Rc::new(EndpointPool::new("a:1".into(), Arc::new(AtomicU32::new(load))));
+            let pool = Rc::new(EndpointPool::new("a:1".into(), LoadCount::of(load)));
             WeightedEndpoint { pool, weight, tls: None }
         };
         loads_and_weights.iter().map(make).collect()

@@ -140,7 +140,7 @@ pub(super) fn encode_end(trailers: &HeaderMap, allowed: impl Fn(&HeaderName) -> 
 }
 
 /// Framing, routing and authentication have no place behind a body (RFC 9110 §6.5.1).
-fn may_be_trailer(name: &HeaderName) -> bool {
+pub(super) fn may_be_trailer(name: &HeaderName) -> bool {
     !NEVER_TRAILERS.contains(&name.as_str())
 }
 

@@ -22,6 +22,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::chunked;
+use super::pool::Counted;
 use super::transport::Transport;
 use crate::body::{RequestBody, RequestBodyError};
 use crate::clock::deadline::Deadline;
@@ -48,6 +49,16 @@ pub enum ExchangeError {
     /// It is the client's body that failed.
     #[error("request body: {0}")]
     RequestBody(RequestBodyError),
+    /// Upstream has reset the stream, with this code of RFC 9113 §7. The `h2` crate's own error is not kept as a source: hyper would
+    /// pass its code on to a client, to whom `REFUSED_STREAM` says that nothing has happened.
+    #[error("upstream reset the stream: code {0}")]
+    Reset(u32),
+    /// Upstream has refused the stream and done nothing with it.
+    #[error("upstream refused the stream")]
+    Refused,
+    /// The request can't be said in the protocol that upstream speaks.
+    #[error("the request has no form in HTTP/2")]
+    Unsayable,
 }
 
 /// A connection to an endpoint.
@@ -58,6 +69,8 @@ pub(super) struct Connection {
     pub(super) deadline: Deadline,
     /// Whether it has carried an exchange before.
     pub(super) reused: bool,
+    /// Its place in the count of connections.
+    _counted: Counted,
 }
 
 /// One request and its response.
@@ -93,8 +106,8 @@ enum Source {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Transport) -> Self {
-        Self { stream, read: BytesMut::new(), deadline: Deadline::new(), reused: false }
+    pub(super) fn new(stream: Transport, counted: Counted) -> Self {
+        Self { stream, read: BytesMut::new(), deadline: Deadline::new(), reused: false, _counted: counted }
     }
 
     /// Whether nothing has happened on it since its last exchange.
@@ -113,7 +126,7 @@ impl Connection {
 impl Exchange {
     pub(super) fn new(
         connection: Connection,
-        head: &EndToEndHead,
+        head: EndToEndHead,
         framing: Framing,
         body: Option<ClientBody>,
         patience: Duration,
@@ -126,13 +139,7 @@ impl Exchange {
         };
         let pending = [head.bytes(), Bytes::new(), Bytes::new()];
         connection.deadline.arm(patience);
-        Self {
-            connection,
-            upload: Upload { pending, source, sent: false, head: head.clone() },
-            waits_for_client: false,
-            patience,
-            total,
-        }
+        Self { connection, upload: Upload { pending, source, sent: false, head }, waits_for_client: false, patience, total }
     }
 
     /// Sends the request and waits for the final response's head.

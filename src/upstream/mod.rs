@@ -1,16 +1,20 @@
 //! Upstreams alive: which endpoint, over which connection, and what to do when it fails.
 //!
-//! A [`Client`] belongs to one worker thread, with pools of its own, so taking a connection needs no lock. What workers
+//! HTTP/1.1 has a codec of our own and an exchange per connection (`http1`), HTTP/2 many of them on each (`http2`). A [`Client`]
+//! belongs to one worker thread, with pools of its own, so taking a connection needs no lock. What workers
 //! share is in [`Shared`]: the load on each endpoint and the count of connections. Pools and loads are kept by upstream and
 //! address, so a reload keeps connections. Forwarding asks for a [`Permit`]: nothing gets here around admission.
 
 mod balance;
 mod chunked;
+mod connect;
 mod download;
 mod echo;
 mod http1;
+mod http2;
 mod pool;
 mod response_body;
+mod shared;
 mod transport;
 
 use std::cell::RefCell;
@@ -23,13 +27,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{HeaderMap, Method, StatusCode};
 use smallvec::SmallVec;
 
 use crate::admission::Permit;
 use crate::body::RequestBodyError;
 use crate::clock::deadline::Deadline;
-use crate::headers::{EndToEndHead, Framing};
+use crate::headers::{EndToEndFields, EndToEndHead, Framing, ResponseHead, Unsayable};
 use crate::policy::UpstreamId;
 use crate::snapshot::{Endpoint, Snapshot, UpstreamKind};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
@@ -40,10 +45,11 @@ pub use pool::Shared;
 pub use response_body::ResponseBody;
 
 use balance::Picker;
+use connect::{Established, connect};
 use download::Download;
 use http1::{Connection, Exchange};
-use pool::{Cluster, EndpointName, EndpointPool, Leased};
-use transport::{ConnectError, Transport};
+use pool::{Cluster, EndpointName, EndpointPool, Lease, Leased};
+use transport::ConnectError;
 
 /// A worker's way to upstreams.
 #[derive(Debug)]
@@ -58,15 +64,26 @@ pub struct Client {
 /// Connections made with other TLS settings, or without, are in other pools.
 type PoolName = (EndpointName, Option<tls::Identity>);
 
+/// A request's cleaned head, in the form of the protocol that is spoken: asked for when that is known.
+pub trait Heads {
+    /// For HTTP/1.1.
+    fn http1(&self) -> EndToEndHead;
+
+    /// For HTTP/2, on a connection of this scheme.
+    ///
+    /// # Errors
+    /// [`Unsayable`] when there is no such form.
+    fn http2(&self, scheme: &Scheme) -> Result<EndToEndFields, Unsayable>;
+}
+
 /// What to send, where.
-#[derive(Debug)]
 pub struct Request<'a> {
     /// The upstream.
     pub upstream: UpstreamId,
     /// The method, which decides whether a response has a body and what may be tried again.
     pub method: &'a Method,
     /// The cleaned head.
-    pub head: &'a EndToEndHead,
+    pub heads: &'a dyn Heads,
     /// How the body is delimited.
     pub framing: Framing,
     /// The body.
@@ -115,6 +132,15 @@ pub enum UpstreamError {
     /// The exchange failed.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+}
+
+impl From<ConnectError> for UpstreamError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Tcp(error) => Self::Connect(error),
+            ConnectError::Tls(error) => Self::Tls(error),
+        }
+    }
 }
 
 impl Client {
@@ -175,7 +201,10 @@ impl Client {
         let cluster = self.clusters.borrow().get(usize::from(request.upstream.0)).map(Rc::clone);
         let Some(cluster) = cluster else { return Err(UpstreamError::Saturated) };
         let result = if cluster.is_echo() {
-            echo::answer(request.method, request.head, request.body).await.map_err(UpstreamError::from)
+            echo::answer(request.method, &request.heads.http1(), request.body).await.map_err(UpstreamError::from)
+        } else if cluster.may_share_connections() {
+            // Boxed, so that HTTP/1.1's future is no larger for it.
+            Box::pin(self.attempt_shared(&cluster, request)).await
         } else {
             self.attempt(&cluster, request).await
         };
@@ -187,11 +216,7 @@ impl Client {
 
     async fn attempt(&self, cluster: &Rc<Cluster>, mut request: Request<'_>) -> Result<Response, UpstreamError> {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
-        let total = request.total_timeout.map(|total| {
-            let deadline = Rc::new(Deadline::new());
-            deadline.arm(total);
-            deadline
-        });
+        let total = request.total_timeout.map(running);
         let mut fresh = false;
         loop {
             let leased = in_time(total.as_deref(), self.lease(cluster, fresh)).await?;
@@ -199,25 +224,10 @@ impl Client {
             let (connection, lease) = leased.into_parts();
             let body = request.body.take();
             let replayable = body.is_none() && request.method.is_idempotent();
-            let mut exchange = Exchange::new(connection, request.head, request.framing, body, patience, total.clone());
+            let head = request.heads.http1();
+            let mut exchange = Exchange::new(connection, head, request.framing, body, patience, total.clone());
             match exchange.head(request.method).await {
-                Ok((head, rest)) => {
-                    let mut download = Download::new(head.framing, rest);
-                    download.check()?;
-                    // Small responses are complete already; then the connection goes back at once. While the client is
-                    // still uploading, streaming goes on so that the upload can.
-                    let whole = if exchange.is_uploading() { None } else { download.take_whole() };
-                    let body = match whole {
-                        Some(whole) => {
-                            if head.keep_alive && download.leaves_clean(&exchange) {
-                                lease.give_back(exchange.connection);
-                            }
-                            Received::Whole(whole)
-                        }
-                        None => Received::Stream(ResponseBody::new(download, exchange, lease, head.keep_alive, self.lane)),
-                    };
-                    return Ok(Response { status: head.status, headers: head.headers, body });
-                }
+                Ok((head, rest)) => return Ok(self.over_http1(head, rest, exchange, lease)?),
                 // The keep-alive race: upstream closed an idle connection just when we used it.
                 Err(ExchangeError::Closed) if reused && replayable && !fresh => {
                     cluster.retries.one(self.lane);
@@ -226,6 +236,24 @@ impl Client {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    fn over_http1(&self, head: ResponseHead, rest: Bytes, exchange: Exchange, lease: Lease) -> Result<Response, ExchangeError> {
+        let mut download = Download::new(head.framing, rest);
+        download.check()?;
+        // Small responses are complete already; then the connection goes back at once. While the client is
+        // still uploading, streaming goes on so that the upload can.
+        let whole = if exchange.is_uploading() { None } else { download.take_whole() };
+        let body = match whole {
+            Some(whole) => {
+                if head.keep_alive && download.leaves_clean(&exchange) {
+                    lease.give_back(exchange.connection);
+                }
+                Received::Whole(whole)
+            }
+            None => Received::Stream(ResponseBody::new(download, exchange, lease, head.keep_alive, self.lane)),
+        };
+        Ok(Response { status: head.status, headers: head.headers, body })
     }
 
     /// A connection: an idle one, or a new one to the first endpoint that accepts it.
@@ -241,13 +269,11 @@ impl Client {
                 return Ok(leased);
             }
             // Counted before it connects: connects under way are load too.
-            let lease = endpoint.lease(cluster);
-            let secured = cluster.tls.as_deref().zip(endpoint.tls.as_ref());
-            let connect = Transport::connect(&endpoint.pool.authority, secured);
+            let (lease, counted) = (endpoint.lease(cluster), cluster.count_connection());
+            let connect = connect(&endpoint.pool.authority, cluster.secured(endpoint));
             match tokio::time::timeout(cluster.connect_timeout, connect).await {
-                Ok(Ok((stream, _http1))) => return Ok(Leased::new(Connection::new(stream), lease)),
-                Ok(Err(ConnectError::Tcp(error))) => last = UpstreamError::Connect(error),
-                Ok(Err(ConnectError::Tls(error))) => last = UpstreamError::Tls(error),
+                Ok(Ok(Established { stream, .. })) => return Ok(Leased::new(Connection::new(stream, counted), lease)),
+                Ok(Err(error)) => last = error.into(),
                 Err(_) => last = UpstreamError::ConnectTimeout,
             }
             tried.push(index);
@@ -260,11 +286,15 @@ impl Client {
     }
 }
 
+/// The time of the whole exchange, from now on.
+fn running(total: Duration) -> Rc<Deadline> {
+    let deadline = Rc::new(Deadline::new());
+    deadline.arm(total);
+    deadline
+}
+
 /// Connecting counts against the time of the whole exchange.
-async fn in_time(
-    total: Option<&Deadline>,
-    lease: impl Future<Output = Result<Leased, UpstreamError>>,
-) -> Result<Leased, UpstreamError> {
+async fn in_time<L>(total: Option<&Deadline>, lease: impl Future<Output = Result<L, UpstreamError>>) -> Result<L, UpstreamError> {
     let mut lease = pin!(lease);
     std::future::poll_fn(|cx| match (lease.as_mut().poll(cx), total) {
         (Poll::Pending, Some(total)) => total.poll_due(cx).map(|()| Err(UpstreamError::ConnectTimeout)),
@@ -282,6 +312,8 @@ struct ErrorCounters {
     saturated: Counter,
     closed: Counter,
     invalid: Counter,
+    reset: Counter,
+    refused: Counter,
 }
 
 impl ErrorCounters {
@@ -294,6 +326,8 @@ impl ErrorCounters {
             saturated: counter("saturated"),
             closed: counter("closed"),
             invalid: counter("invalid"),
+            reset: counter("reset"),
+            refused: counter("refused"),
         }
     }
 
@@ -311,8 +345,10 @@ impl ErrorCounters {
             ExchangeError::Closed | ExchangeError::Io(_) => self.closed.one(lane),
             ExchangeError::Timeout => self.timeout.one(lane),
             ExchangeError::Invalid(_) => self.invalid.one(lane),
+            ExchangeError::Reset(_) => self.reset.one(lane),
+            ExchangeError::Refused => self.refused.one(lane),
             // The client's fault is never upstream's.
-            ExchangeError::RequestBody(_) => {}
+            ExchangeError::RequestBody(_) | ExchangeError::Unsayable => {}
         }
     }
 }

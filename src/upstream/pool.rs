@@ -1,4 +1,4 @@
-//! Connections at rest, and what workers share about endpoints.
+//! HTTP/1.1 connections at rest, and what workers share about endpoints.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::ErrorCounters;
 use super::http1::Connection;
-use crate::snapshot::{Endpoint, Upstream, UpstreamKind};
+use super::http2;
+use crate::snapshot::{Endpoint, Upstream, UpstreamKind, UpstreamProtocol};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::tls::ClientTls;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -26,7 +27,15 @@ pub struct Shared {
 pub(super) type EndpointName = (Arc<str>, Arc<str>);
 
 /// Exchanges under way with an endpoint, over all workers.
-pub(super) type Load = Arc<AtomicU32>;
+pub(super) type Load = Arc<LoadCount>;
+
+/// See [`Load`].
+#[derive(Debug, Default)]
+pub(super) struct LoadCount {
+    exchanges: AtomicU32,
+    /// Those of them that share an HTTP/2 connection with another one.
+    riding: AtomicU32,
+}
 
 impl Shared {
     /// Nothing known yet.
@@ -47,6 +56,7 @@ impl Shared {
         };
         Cluster {
             echo: matches!(upstream.kind, UpstreamKind::Echo),
+            protocol: upstream.protocol,
             endpoints: endpoints.into_iter().map(WeightedEndpoint::new).collect(),
             tls: upstream.tls.clone(),
             connect_timeout: upstream.connect_timeout,
@@ -63,6 +73,7 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Cluster {
     echo: bool,
+    pub(super) protocol: UpstreamProtocol,
     pub(super) endpoints: Vec<WeightedEndpoint>,
     pub(super) tls: Option<Arc<ClientTls>>,
     pub(super) connect_timeout: Duration,
@@ -87,9 +98,9 @@ impl WeightedEndpoint {
         Self { pool, weight: endpoint.weight, tls: endpoint.tls }
     }
 
-    /// For a connection that is about to be made.
+    /// For an exchange that is about to begin.
     pub(super) fn lease(&self, cluster: &Rc<Cluster>) -> Lease {
-        Lease::new(&self.pool, cluster, cluster.budget.count())
+        Lease::new(&self.pool, cluster)
     }
 }
 
@@ -98,14 +109,33 @@ impl Cluster {
         self.echo
     }
 
+    /// Whether its connections may carry many exchanges at once: in clear text `auto` is HTTP/1.1, over TLS it is known when connected.
+    pub(super) fn may_share_connections(&self) -> bool {
+        match self.protocol {
+            UpstreamProtocol::Http1 => false,
+            UpstreamProtocol::Http2 => true,
+            UpstreamProtocol::Auto => self.tls.is_some(),
+        }
+    }
+
+    /// Our side of TLS and the name that the endpoint's certificate must be for, if it speaks TLS.
+    pub(super) fn secured<'c>(&'c self, endpoint: &'c WeightedEndpoint) -> Option<(&'c ClientTls, &'c ServerName<'static>)> {
+        self.tls.as_deref().zip(endpoint.tls.as_ref())
+    }
+
     pub(super) fn uses(&self, pool: &Rc<EndpointPool>) -> bool {
         self.endpoints.iter().any(|endpoint| Rc::ptr_eq(&endpoint.pool, pool))
     }
 
-    /// Whether as many exchanges are under way as may be. Looked at without a lock, so workers that decide in the same instant
+    /// Whether as many connections are in use as may be. Looked at without a lock, so workers that decide in the same instant
     /// may each let one more in.
     pub(super) fn is_saturated(&self) -> bool {
-        self.endpoints.iter().map(|endpoint| endpoint.pool.load()).sum::<u32>() >= self.budget.max
+        self.endpoints.iter().map(|endpoint| endpoint.pool.connections_in_use()).sum::<u32>() >= self.budget.max
+    }
+
+    /// A place in the count for a connection that is about to be made.
+    pub(super) fn count_connection(&self) -> Counted {
+        self.budget.count()
     }
 
     pub(super) fn sweep(&self, elapsed: Duration) {
@@ -148,41 +178,60 @@ impl Drop for Counted {
     }
 }
 
-/// A worker's idle connections to one endpoint.
+/// A worker's connections to one endpoint: HTTP/1.1 ones that are idle, HTTP/2 ones whether they are or not.
 #[derive(Debug)]
 pub(super) struct EndpointPool {
     pub(super) authority: Arc<str>,
     load: Load,
     idle: RefCell<Vec<Idle>>,
+    pub(super) http2: http2::Pool,
     retired: Cell<bool>,
 }
 
 #[derive(Debug)]
 struct Idle {
     connection: Connection,
-    counted: Counted,
     since: Duration,
 }
 
 impl EndpointPool {
     pub(super) fn new(authority: Arc<str>, load: Load) -> Self {
-        Self { authority, load, idle: RefCell::default(), retired: Cell::new(false) }
+        Self { authority, load, idle: RefCell::default(), http2: http2::Pool::default(), retired: Cell::new(false) }
     }
 
     /// Exchanges under way, over all workers.
     pub(super) fn load(&self) -> u32 {
-        self.load.load(Ordering::Relaxed)
+        self.load.exchanges.load(Ordering::Relaxed)
+    }
+
+    fn connections_in_use(&self) -> u32 {
+        self.load().saturating_sub(self.load.riding.load(Ordering::Relaxed))
+    }
+
+    /// An exchange shares a connection with another one.
+    pub(super) fn rides(&self) {
+        self.load.riding.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One that did is over.
+    pub(super) fn rides_no_more(&self) {
+        self.load.riding.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The most recently used idle connection that is still good.
     pub(super) fn take(self: &Rc<Self>, cluster: &Rc<Cluster>) -> Option<Leased> {
         loop {
-            let Idle { mut connection, counted, .. } = self.idle.borrow_mut().pop()?;
+            let Idle { mut connection, .. } = self.idle.borrow_mut().pop()?;
             if connection.is_quiet() {
                 connection.reused = true;
-                return Some(Leased { connection, lease: Lease::new(self, cluster, counted) });
+                return Some(Leased { connection, lease: Lease::new(self, cluster) });
             }
         }
+    }
+
+    /// Takes in a connection that nobody has used yet.
+    pub(super) fn rest(&self, connection: Connection) {
+        self.idle.borrow_mut().push(Idle { connection, since: Duration::ZERO });
     }
 
     /// Ages idle connections by `elapsed`; closes those past `limit`, and the longest unused while there are too many.
@@ -191,12 +240,18 @@ impl EndpointPool {
             idle.since += elapsed;
             idle.since < limit && !budget.exceeded() && idle.connection.is_quiet()
         });
+        self.http2.sweep(elapsed, limit, || budget.exceeded());
     }
 
-    /// Nobody will take from here again.
+    /// Nobody will take from here again, but who has begun to.
     pub(super) fn retire(&self) {
         self.retired.set(true);
         self.idle.borrow_mut().clear();
+        self.http2.retire();
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.get()
     }
 }
 
@@ -207,13 +262,11 @@ pub(super) struct Leased {
     lease: Lease,
 }
 
-/// The right to use a connection of an endpoint; counts as load until dropped.
+/// The right to an exchange with an endpoint; counts as load until dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
-    pool: Rc<EndpointPool>,
     cluster: Rc<Cluster>,
-    counted: Counted,
-    _in_use: InUse,
+    in_use: InUse,
 }
 
 /// One exchange's place in an endpoint's load.
@@ -235,9 +288,9 @@ impl Leased {
 }
 
 impl Lease {
-    fn new(pool: &Rc<EndpointPool>, cluster: &Rc<Cluster>, counted: Counted) -> Self {
-        pool.load.fetch_add(1, Ordering::Relaxed);
-        Self { pool: Rc::clone(pool), cluster: Rc::clone(cluster), counted, _in_use: InUse(Rc::clone(pool)) }
+    fn new(pool: &Rc<EndpointPool>, cluster: &Rc<Cluster>) -> Self {
+        pool.load.exchanges.fetch_add(1, Ordering::Relaxed);
+        Self { cluster: Rc::clone(cluster), in_use: InUse(Rc::clone(pool)) }
     }
 
     /// The upstream.
@@ -247,17 +300,24 @@ impl Lease {
 
     /// Puts a clean connection back.
     pub(super) fn give_back(self, connection: Connection) {
-        let Self { pool, cluster, counted, .. } = self;
+        let Self { cluster, in_use: InUse(pool) } = &self;
         let mut idle = pool.idle.borrow_mut();
         if !pool.retired.get() && idle.len() < MAX_IDLE && !cluster.budget.exceeded() {
-            idle.push(Idle { connection, counted, since: Duration::ZERO });
+            idle.push(Idle { connection, since: Duration::ZERO });
         }
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.load.fetch_sub(1, Ordering::Relaxed);
+        self.0.load.exchanges.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+impl LoadCount {
+    pub(super) fn of(exchanges: u32) -> Load {
+        Arc::new(Self { exchanges: AtomicU32::new(exchanges), riding: AtomicU32::new(0) })
     }
 }
 

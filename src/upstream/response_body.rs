@@ -9,12 +9,23 @@ use http_body::{Body, Frame, SizeHint};
 use super::ExchangeError;
 use super::download::{Download, Piece};
 use super::http1::Exchange;
+use super::http2;
 use super::pool::Lease;
 use crate::telemetry::metrics::Lane;
 
 /// The body of an upstream's response.
 #[derive(Debug)]
-pub struct ResponseBody {
+pub struct ResponseBody(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Http1(Http1Body),
+    /// Boxed: as small as the other one.
+    Http2(Box<http2::ResponseBody>),
+}
+
+#[derive(Debug)]
+struct Http1Body {
     /// Boxed: it moves through hyper several times, and most responses don't need it.
     inner: Option<Box<Inner>>,
     download: Download,
@@ -30,16 +41,13 @@ struct Inner {
 
 impl ResponseBody {
     pub(super) fn new(download: Download, exchange: Exchange, lease: Lease, keep_alive: bool, lane: Lane) -> Self {
-        Self { inner: Some(Box::new(Inner { exchange, lease, keep_alive })), download, lane }
+        Self(Kind::Http1(Http1Body { inner: Some(Box::new(Inner { exchange, lease, keep_alive })), download, lane }))
     }
+}
 
-    fn finish(&mut self) {
-        if let Some(inner) = self.inner.take() {
-            let Inner { exchange, lease, keep_alive } = *inner;
-            if keep_alive && self.download.leaves_clean(&exchange) {
-                lease.give_back(exchange.connection);
-            }
-        }
+impl From<http2::ResponseBody> for ResponseBody {
+    fn from(body: http2::ResponseBody) -> Self {
+        Self(Kind::Http2(Box::new(body)))
     }
 }
 
@@ -48,30 +56,53 @@ impl Body for ResponseBody {
     type Error = ExchangeError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
-        let this = self.get_mut();
-        let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
-        let piece = ready!(this.download.poll_piece(&mut inner.exchange, cx));
+        match &mut self.get_mut().0 {
+            Kind::Http1(body) => body.poll_frame(cx),
+            Kind::Http2(body) => Pin::new(&mut **body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Http1(body) => body.download.is_done(),
+            Kind::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Http1(body) => body.download.size_hint(),
+            Kind::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Http1Body {
+    fn finish(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            let Inner { exchange, lease, keep_alive } = *inner;
+            if keep_alive && self.download.leaves_clean(&exchange) {
+                lease.give_back(exchange.connection);
+            }
+        }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        let piece = ready!(self.download.poll_piece(&mut inner.exchange, cx));
         let frame = match piece {
             Ok(Piece::Data(data)) => Some(Ok(Frame::data(data))),
             Ok(Piece::Trailers(trailers)) => Some(Ok(Frame::trailers(trailers))),
             Ok(Piece::End) => None,
             Err(error) => {
-                inner.lease.cluster().count_error(&error, this.lane);
-                this.inner = None;
+                inner.lease.cluster().count_error(&error, self.lane);
+                self.inner = None;
                 return Poll::Ready(Some(Err(error)));
             }
         };
-        if this.download.is_done() {
-            this.finish();
+        if self.download.is_done() {
+            self.finish();
         }
         Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.download.is_done()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.download.size_hint()
     }
 }

@@ -23,15 +23,6 @@ pub(super) enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// What both ends agreed to speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spoken {
-    /// HTTP/1.1, also where nothing was agreed: in clear text, and with a server that doesn't know of such things.
-    Http1,
-    /// HTTP/2.
-    Http2,
-}
-
 /// Why there is no connection.
 #[derive(Debug)]
 pub(super) enum ConnectError {
@@ -40,25 +31,24 @@ pub(super) enum ConnectError {
 }
 
 impl Transport {
-    /// Connects to `host:port`, with a handshake if `tls` is there: our side of it and the name that the certificate must be for. The
-    /// caller sets the deadline.
-    pub(super) async fn connect(
-        authority: &str,
-        tls: Option<(&ClientTls, &ServerName<'static>)>,
-    ) -> Result<(Self, Spoken), ConnectError> {
+    /// See [`connect`](super::connect::connect).
+    pub(super) async fn connect(authority: &str, tls: Option<(&ClientTls, &ServerName<'static>)>) -> Result<Self, ConnectError> {
         let stream = TcpStream::connect(authority).await.map_err(ConnectError::Tcp)?;
         // Heads and bodies are written whole; waiting to fill segments only adds latency.
         let _ = stream.set_nodelay(true);
-        let Some((tls, name)) = tls else { return Ok((Self::Tcp(stream), Spoken::Http1)) };
+        let Some((tls, name)) = tls else { return Ok(Self::Tcp(stream)) };
         let connector = TlsConnector::from(tls.current());
         // Boxed: the handshake's state is a kilobyte in every request's future otherwise.
         let stream = Box::pin(connector.connect(name.clone(), stream)).await.map_err(ConnectError::Tls)?;
-        let spoken = match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Spoken::Http2,
-            // The server can only have chosen what was offered.
-            _ => Spoken::Http1,
-        };
-        Ok((Self::Tls(Box::new(stream)), spoken))
+        Ok(Self::Tls(Box::new(stream)))
+    }
+
+    /// What ALPN came to; nothing in clear text, and with a server that doesn't know of it.
+    pub(super) fn negotiated(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
+        }
     }
 
     /// Whether nothing has come since the last exchange: neither an end nor a byte nobody asked for. Costs no system call unless the

@@ -1,6 +1,6 @@
 //! The gateway under test: the real binary with a configuration file of its own, on free ports.
 
-use super::{Client, DEADLINE, Origin, Response, happens, until};
+use super::{Client, DEADLINE, H2Origin, Origin, Response, happens, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -43,6 +43,11 @@ impl Gateway {
     /// Starts in front of `origin`: `yaml` has only the sections that matter to the test.
     pub(crate) fn before(origin: &Origin, yaml: &str) -> Self {
         Self::launch(yaml, origin.addr().to_string())
+    }
+
+    /// Starts in front of an upstream that speaks HTTP/2.
+    pub(crate) fn before_http2(origin: &H2Origin, yaml: &str) -> Self {
+        Self::launch(&over_http2(yaml), origin.addr().to_string())
     }
 
     /// The same, in a process that may have this many files open.
@@ -207,6 +212,14 @@ impl Drop for Gateway {
             eprintln!("--- the gateway's stderr ---\n{}", self.log());
         }
     }
+}
+
+/// `yaml` with an upstream `origin` that speaks HTTP/2, unless it has its own.
+pub(crate) fn over_http2(yaml: &str) -> String {
+    if yaml.lines().any(|line| line.starts_with("upstreams:")) {
+        return yaml.to_owned();
+    }
+    format!("{yaml}\nupstreams: {{ origin: {{ endpoints: ['http://ORIGIN'], protocol: http2 }} }}")
 }
 
 /// The binary under test.

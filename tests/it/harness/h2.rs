@@ -216,7 +216,14 @@ impl H2 {
 
     /// Waits until the stream has ended, one way or another.
     pub(crate) fn receive(&mut self, stream: u32) -> H2Reply {
-        while !self.so_far(stream).over() && self.step() {}
+        while !self.is_over(stream) && self.step() {}
+        self.so_far(stream)
+    }
+
+    /// Waits until what has come of a stream fulfils a condition, or the stream is over.
+    pub(crate) fn receive_until(&mut self, stream: u32, condition: impl Fn(&H2Reply) -> bool) -> H2Reply {
+        let nothing = H2Reply::default();
+        while !condition(self.replies.get(&stream).unwrap_or(&nothing)) && !self.is_over(stream) && self.step() {}
         self.so_far(stream)
     }
 
@@ -229,6 +236,10 @@ impl H2 {
     /// Whether the end came with a word: FIN, and over TLS a `close_notify` before it.
     pub(crate) fn announced(&self) -> bool {
         self.announced
+    }
+
+    fn is_over(&self, stream: u32) -> bool {
+        self.goaway.is_some() || self.closed || self.replies.get(&stream).is_some_and(H2Reply::over)
     }
 
     fn so_far(&self, stream: u32) -> H2Reply {

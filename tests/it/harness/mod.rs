@@ -6,6 +6,7 @@
 //!
 //! * [`Gateway`] starts `tollgate run` on free ports and ends it by process id.
 //! * [`Origin`] is an upstream that keeps every byte it was sent, framed strictly.
+//! * [`H2Origin`] is one that speaks HTTP/2, frame by frame.
 //! * [`Client`] speaks HTTP/1 and [`H2`] HTTP/2, byte by byte.
 //! * [`Table`] runs every row of a table and reports all that failed.
 //!
@@ -14,14 +15,16 @@
 mod client;
 mod gateway;
 mod h2;
+mod h2_origin;
 mod hpack;
 mod origin;
 mod table;
 mod tls;
 
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
-pub(crate) use gateway::{Gateway, run};
-pub(crate) use h2::{H2, kind};
+pub(crate) use gateway::{Gateway, over_http2, run};
+pub(crate) use h2::{H2, flag, kind};
+pub(crate) use h2_origin::{Call, H2Origin, H2Seen, Hello, Piece};
 pub(crate) use origin::{Ending, Next, Origin, Seen, Unreachable};
 pub(crate) use table::{Sees, Table, fits, reached};
 pub(crate) use tls::{Authority, Dial, Leaf, Serve, fingerprint};

@@ -1,6 +1,9 @@
 //! Every answer the gateway makes itself. Status codes are chosen here and nowhere else.
 //!
-//! All have one shape, never carry internals, are never stored by caches, and have no body for HEAD.
+//! All have one shape, never carry internals, are never stored by caches, and have no body for HEAD. gRPC calls get theirs in the
+//! words of gRPC, which `grpc` chooses.
+
+mod grpc;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,6 +17,8 @@ use crate::headers::retry_after_seconds;
 use crate::identity::IdentityFault;
 use crate::identity::jwt::TokenFault;
 use crate::request::Fault;
+
+pub use grpc::GrpcStatus;
 
 /// Why the gateway answers itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +56,8 @@ pub enum Answer {
     BadGateway,
     /// No endpoint, or no room for another exchange.
     Unavailable,
+    /// Upstream says that it has too much to do.
+    Overloaded,
     /// Upstream took too long.
     GatewayTimeout,
     /// The request goes in circles.
@@ -69,7 +76,8 @@ pub enum BodyForm {
 
 impl Answer {
     /// The status.
-    fn status(&self) -> StatusCode {
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
         match self {
             Self::Malformed(Fault::Expectation) => StatusCode::EXPECTATION_FAILED,
             Self::Malformed(Fault::Method) | Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -84,7 +92,7 @@ impl Answer {
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Limited { status, .. } => *status,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
         }
@@ -107,7 +115,7 @@ impl Answer {
             Self::PayloadTooLarge => "payload_too_large",
             Self::Limited { .. } => "rate_limit_exceeded",
             Self::BadGateway => "bad_gateway",
-            Self::Unavailable => "service_unavailable",
+            Self::Unavailable | Self::Overloaded => "service_unavailable",
             Self::GatewayTimeout => "gateway_timeout",
             Self::Loop => "loop_detected",
         }
@@ -127,6 +135,7 @@ impl Answer {
             Self::PayloadTooLarge => "the request body is larger than allowed",
             Self::BadGateway => "the upstream server failed",
             Self::Unavailable => "no upstream server is available",
+            Self::Overloaded => "the upstream server has too much to do",
             Self::GatewayTimeout => "the upstream server took too long",
             Self::Loop => "the request goes in circles",
         })
@@ -175,7 +184,7 @@ impl Answer {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Limited { retry_after, .. } => retry_after.map(retry_after_seconds),
-            Self::Unavailable | Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => Some(1),
+            Self::Unavailable | Self::Overloaded | Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => Some(1),
             _ => None,
         }
     }
@@ -253,11 +262,11 @@ const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json"
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::clock::SECOND;
 
-    fn all() -> Vec<Answer> {
+    pub(super) fn all() -> Vec<Answer> {
         let limited = |retry_after| Answer::Limited {
             limit: "plan".into(),
             policy: None,
@@ -284,6 +293,7 @@ mod tests {
             limited(None),
             Answer::BadGateway,
             Answer::Unavailable,
+            Answer::Overloaded,
             Answer::GatewayTimeout,
             Answer::Loop,
         ]
