@@ -5,6 +5,7 @@ mod faults;
 mod files;
 mod handshakes;
 mod names;
+mod negotiation;
 mod openssl;
 mod protocols;
 mod upstreams;
