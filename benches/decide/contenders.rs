@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use governor::clock::{Clock as GovernorClock, DefaultClock, FakeRelativeClock};
-use governor::middleware::NoOpMiddleware;
+use governor::middleware::{NoOpMiddleware, RateLimitingMiddleware, StateInformationMiddleware, StateSnapshot};
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota as GovernorQuota, RateLimiter};
 use tollgate::clock::{Clock, ManualClock};
@@ -74,15 +74,36 @@ impl Contender for Tollgate {
 }
 
 /// A limiter for each limit.
-pub(crate) struct Governed<K: ClientKey, C: GovernorClock> {
-    limiters: Vec<Limiter<K, C>>,
+pub(crate) struct Governed<K: ClientKey, C: GovernorClock, A: Answer<C> = NoOpMiddleware<<C as GovernorClock>::Instant>> {
+    limiters: Vec<Limiter<K, C, A>>,
     hand: FakeRelativeClock,
 }
 
-type Limiter<K, C> = RateLimiter<K, Counters<K>, C, NoOpMiddleware<<C as GovernorClock>::Instant>>;
+type Limiter<K, C, A> = RateLimiter<K, Counters<K>, C, A>;
 type Counters<K> = DashMapStateStore<K, <K as ClientKey>::Hashing>;
 
-impl<K: ClientKey> Governed<K, FakeRelativeClock> {
+/// What governor says besides yes or no.
+pub(crate) trait Answer<C: GovernorClock>: RateLimitingMiddleware<C::Instant> + Send + Sync {
+    /// Cells that remain, where it says so.
+    fn remaining(told: Self::PositiveOutcome) -> u32;
+}
+
+impl<C: GovernorClock> Answer<C> for NoOpMiddleware<C::Instant>
+where
+    C::Instant: Send + Sync,
+{
+    fn remaining((): ()) -> u32 {
+        0
+    }
+}
+
+impl<C: GovernorClock> Answer<C> for StateInformationMiddleware {
+    fn remaining(told: StateSnapshot) -> u32 {
+        told.remaining_burst_capacity()
+    }
+}
+
+impl<K: ClientKey, A: Answer<FakeRelativeClock>> Governed<K, FakeRelativeClock, A> {
     pub(crate) fn by_hand(keys: u64) -> Self {
         let hand = FakeRelativeClock::default();
         Self::new(keys, &hand.clone(), hand)
@@ -95,11 +116,12 @@ impl<K: ClientKey> Governed<K, DefaultClock> {
     }
 }
 
-impl<K: ClientKey, C: GovernorClock + Clone> Governed<K, C> {
+impl<K: ClientKey, C: GovernorClock + Clone, A: Answer<C>> Governed<K, C, A> {
     /// With all counters in place.
     fn new(keys: u64, clock: &C, hand: FakeRelativeClock) -> Self {
         let quota = GovernorQuota::per_second(NonZeroU32::new(PER_SECOND).expect("not zero"));
-        let limiter = |_| RateLimiter::dashmap_with_clock_and_hasher(quota, clock.clone(), K::Hashing::default());
+        let limiter =
+            |_| RateLimiter::dashmap_with_clock_and_hasher(quota, clock.clone(), K::Hashing::default()).with_middleware::<A>();
         let limiters: Vec<_> = (0..LIMITS).map(limiter).collect();
         let mut key = K::default();
         for client in 0..keys {
@@ -112,11 +134,11 @@ impl<K: ClientKey, C: GovernorClock + Clone> Governed<K, C> {
     }
 }
 
-impl<K: ClientKey, C: GovernorClock + Send + Sync> Contender for Governed<K, C> {
+impl<K: ClientKey, C: GovernorClock + Send + Sync, A: Answer<C>> Contender for Governed<K, C, A> {
     fn decide(&self, load: &Load, thread: u64) -> Vec<Duration> {
         load.decide_batches(thread, K::default(), K::become_key, |batch| {
             self.hand.advance(BATCH_TAKES);
-            let passes = |(key, limiter): (&K, &Limiter<K, C>)| black_box(limiter.check_key(key)).is_ok();
+            let passes = |(key, limiter): (&K, &Limiter<K, C, A>)| black_box(limiter.check_key(key).map(A::remaining)).is_ok();
             batch.chunks_exact(load.case.limits).all(|keys| keys.iter().zip(&self.limiters).all(passes))
         })
     }

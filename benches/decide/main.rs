@@ -29,6 +29,7 @@ mod report;
 use std::time::Duration;
 
 use clap::Parser;
+use governor::middleware::StateInformationMiddleware;
 use tollgate::limit::Algorithm;
 
 use crate::common::Digest;
@@ -104,14 +105,16 @@ fn compare_clocks(options: &Options, length: Duration, report: &mut Report) {
     }
 }
 
-/// Every way to count, one limit.
+/// Every way to count, one limit; and governor as it is when it says what remains, as we do.
 fn compare_algorithms(options: &Options, length: Duration, report: &mut Report) {
     let case = Case { limits: 1, keys: 1000, threads: 1 };
     let stores = ALGORITHMS.map(|(_, algorithm)| Tollgate::new(case.keys, algorithm));
+    let telling = Governed::<Digest, _, StateInformationMiddleware>::by_hand(case.keys);
     let governor = Governed::<Digest, _>::by_hand(case.keys);
-    let contenders = stores.iter().map(|store| store as &dyn Contender).chain([&governor as &dyn Contender]);
+    let governors: [&dyn Contender; 2] = [&telling, &governor];
+    let contenders = stores.iter().map(|store| store as &dyn Contender).chain(governors);
     let times = race(case, &contenders.collect::<Vec<_>>(), options, length);
-    report.list(ALGORITHMS.iter().map(|(name, _)| *name).chain(["governor, digest key"]).zip(times));
+    report.list(ALGORITHMS.iter().map(|(name, _)| *name).chain(GOVERNORS).zip(times));
 }
 
 /// Nanoseconds per decision, by contender and round; NaN if there was nothing to measure.
@@ -130,6 +133,8 @@ fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.001..=60.0).contains(&seconds) { Ok(seconds) } else { Err("between 0.001 and 60".to_owned()) }
 }
+
+const GOVERNORS: [&str; 2] = ["governor, digest key, with what remains", "governor, digest key"];
 
 const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("gcra", Algorithm::Gcra),
