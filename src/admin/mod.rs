@@ -130,8 +130,7 @@ impl Control {
         }
         match &self.token {
             Some(token) => {
-                let given =
-                    headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| value.strip_prefix(b"Bearer "));
+                let given = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
                 // Digests are compared, so time tells nothing about the token.
                 if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token.as_bytes())) {
                     return None;
@@ -246,6 +245,12 @@ fn error_json(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
 fn with_allow(mut response: Response<Full<Bytes>>, allow: &'static str) -> Response<Full<Bytes>> {
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
     response
+}
+
+/// What stands behind the scheme, which is compared in any case (RFC 9110 §11.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 fn json_body(status: StatusCode, body: &serde_json::Value) -> Response<Full<Bytes>> {

@@ -61,22 +61,29 @@ impl<'c> Compiler<'c> {
             known.ids.entry(client.id.as_str()).or_insert(id);
             self.keys_and_users(client, id, place, &mut known.clients);
             for (limit, rates) in &client.limits {
-                match has_rate.get(limit.as_str()) {
-                    Some(true) => {
-                        known.overrides.entry(limit).or_default().push(Override { client: id, place, rates });
-                    }
-                    Some(false) => {
-                        let message = format!("limit `{limit}` has no rate that could be replaced");
-                        self.problem(&place.path().key("limits").key(limit), message);
-                    }
-                    None => {
-                        let limits: Vec<_> = self.config.limits.iter().map(|limit| limit.name.as_str()).collect();
-                        self.unknown(&place.path().key("limits").key(limit), "limit", limit, "limits", &limits);
-                    }
+                let has_rate = has_rate.get(limit.as_str()).copied();
+                if self.may_be_replaced(limit, has_rate, place) {
+                    known.overrides.entry(limit).or_default().push(Override { client: id, place, rates });
                 }
             }
         }
         known
+    }
+
+    /// Whether a client can have a rate of its own for a limit; `has_rate` is `None` if there is no such limit.
+    fn may_be_replaced(&mut self, limit: &str, has_rate: Option<bool>, place: Place) -> bool {
+        match has_rate {
+            Some(true) => return true,
+            Some(false) => {
+                let message = format!("limit `{limit}` has no rate that could be replaced");
+                self.problem(&place.path().key("limits").key(limit), message);
+            }
+            None => {
+                let limits: Vec<_> = self.config.limits.iter().map(|limit| limit.name.as_str()).collect();
+                self.unknown(&place.path().key("limits").key(limit), "limit", limit, "limits", &limits);
+            }
+        }
+        false
     }
 
     fn keys_and_users(&mut self, client: &config::Client, id: ClientId, place: Place, clients: &mut Clients) {

@@ -7,7 +7,7 @@ use http::HeaderName;
 use super::{Compiler, Names};
 use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, ApiKeySource, NamedField, TrustedProxy};
-use crate::headers::IdentityHeaders;
+use crate::headers::{IdentityHeaders, is_foldable};
 use crate::identity::{Grouping, IdentityRules, KeySource, Part, Told, TrustedProxies};
 use crate::request::ForwardedHeader;
 
@@ -40,28 +40,14 @@ impl<'c> Compiler<'c> {
         let at = path.key("api_key").key("sources");
         let key_sources = self.key_sources(&sources, &at);
         let user = path.key("user");
-        let user_header = config.user.header.as_ref().and_then(|name| self.header_name(name, &user.key("header")));
-        let tier_header = config.user.tier_header.as_ref().and_then(|name| self.header_name(name, &user.key("tier_header")));
-        for (name, key) in [(&user_header, "header"), (&tier_header, "tier_header")] {
-            let Some(name) = name else { continue };
-            if name.as_str().contains(['_', '.']) {
-                self.problem(&user.key(key), "use a name without _ and .: servers fold such names onto others");
-            }
-        }
         let jwt = config.user.jwt.as_ref().and_then(|jwt| self.verifier(jwt, &user.key("jwt"), &names));
-        let forward = self.forward(&config.forward, &path.key("forward"));
         let token_sources = jwt.iter().flat_map(|verifier| &verifier.sources);
-        let headers = IdentityHeaders {
-            trusted_only: [&user_header, &tier_header].into_iter().flatten().cloned().collect(),
-            keys: key_sources.iter().chain(token_sources).filter_map(key_header).collect(),
-            told: forward.iter().map(|(_, name)| name.clone()).collect(),
-            forwarded: forwarded_header(self.config.forwarded_header),
-        };
-        for (told, name) in &forward {
-            if headers.keys.contains(name) {
-                self.problem(&path.key("forward").key(told.key()), "keys or tokens come in this header");
-            }
-        }
+        let keys: Vec<_> = key_sources.iter().chain(token_sources).filter_map(key_header).collect();
+        let (user_header, tier_header) = self.user_headers(&config.user, &keys, &user);
+        let forward = self.forward(&config.forward, &keys, &path.key("forward"));
+        let trusted_only = [&user_header, &tier_header].into_iter().flatten().cloned().collect();
+        let told = forward.iter().map(|(_, name)| name.clone()).collect();
+        let headers = IdentityHeaders::new(trusted_only, keys, told, forwarded_header(self.config.forwarded_header));
         let rules = IdentityRules {
             order,
             key_sources,
@@ -80,8 +66,27 @@ impl<'c> Compiler<'c> {
         (rules, headers)
     }
 
+    /// The headers in which a trusted proxy names users and tiers. Two things in one header would make each say the other: a key
+    /// would be taken for a user's name, and passed on as one.
+    fn user_headers(
+        &mut self,
+        user: &config::User,
+        keys: &[HeaderName],
+        path: &Path,
+    ) -> (Option<HeaderName>, Option<HeaderName>) {
+        let mut taken: Vec<HeaderName> = Vec::new();
+        let [header, tier_header] = [("header", &user.header), ("tier_header", &user.tier_header)].map(|(key, written)| {
+            let at = path.key(key);
+            let name = self.editable(written.as_ref()?, &at)?;
+            self.own_header(&name, keys, &taken, &at);
+            taken.push(name.clone());
+            Some(name)
+        });
+        (header, tier_header)
+    }
+
     /// The headers in which upstream is told who somebody is.
-    fn forward(&mut self, forward: &config::IdentityForward, path: &Path) -> Vec<(Told, HeaderName)> {
+    fn forward(&mut self, forward: &config::IdentityForward, keys: &[HeaderName], path: &Path) -> Vec<(Told, HeaderName)> {
         let config::IdentityForward { client, tier, user, tenant, key_hash, certificate, certificate_details } = forward;
         let written = [
             (Told::Client, client),
@@ -92,25 +97,34 @@ impl<'c> Compiler<'c> {
             (Told::Certificate, certificate),
             (Told::CertificateDetails, certificate_details),
         ];
-        let mut forward: Vec<(Told, HeaderName)> = Vec::new();
+        let mut taken = Vec::new();
+        let mut forward = Vec::new();
         for (told, name) in written {
             let at = path.key(told.key());
             let Some(name) = name.as_ref().and_then(|name| self.editable(name, &at)) else { continue };
-            if name.as_str().contains(['_', '.']) {
-                self.problem(&at, "use a name without _ and .: servers fold such names onto others");
-            }
-            if WRITTEN_ALWAYS.contains(&name.as_str()) {
-                self.problem(&at, format!("`{name}` has a meaning of its own"));
-            }
-            if forward.iter().any(|(_, other)| *other == name) {
-                self.problem(&at, format!("`{name}` is taken already"));
-            }
+            self.own_header(&name, keys, &taken, &at);
+            taken.push(name.clone());
             if matches!(told, Told::Certificate | Told::CertificateDetails) {
                 self.certificates_are_asked_for(&at);
             }
             forward.push((told, name));
         }
         forward
+    }
+
+    /// A header with a meaning that nothing else has: not in `keys`, not in `taken`, and no server takes another name for it.
+    fn own_header(&mut self, name: &HeaderName, keys: &[HeaderName], taken: &[HeaderName], path: &Path) {
+        if is_foldable(name.as_str()) {
+            self.problem(path, "use a name of letters, digits and `-`: servers fold others onto such a name");
+        }
+        if keys.contains(name) {
+            self.problem(path, "keys or tokens come in this header");
+        } else if WRITTEN_ALWAYS.contains(&name.as_str()) {
+            self.problem(path, format!("`{name}` has a meaning of its own"));
+        }
+        if taken.contains(name) {
+            self.problem(path, format!("`{name}` is taken already"));
+        }
     }
 
     fn order(&mut self, order: Option<&[config::IdentityPart]>, path: &Path) -> Vec<Part> {
@@ -139,8 +153,19 @@ impl<'c> Compiler<'c> {
         match source {
             ApiKeySource::Bearer => Some(KeySource::Bearer),
             ApiKeySource::Field(NamedField::Header(name)) => self.header_name(name, &path.key("header")).map(KeySource::Header),
-            ApiKeySource::Field(NamedField::Query(name)) => Some(KeySource::Query(name.as_str().into())),
-            ApiKeySource::Field(NamedField::Cookie(name)) => Some(KeySource::Cookie(name.as_str().into())),
+            ApiKeySource::Field(NamedField::Query(name)) => {
+                if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    self.problem(&path.key("query"), "write a parameter's name: visible ASCII characters, at least one");
+                }
+                Some(KeySource::Query(name.as_str().into()))
+            }
+            ApiKeySource::Field(NamedField::Cookie(name)) => {
+                // A cookie's name and a header's are both tokens (RFC 6265 §4.1.1).
+                if HeaderName::from_bytes(name.as_bytes()).is_err() {
+                    self.problem(&path.key("cookie"), "this is not a cookie's name");
+                }
+                Some(KeySource::Cookie(name.as_str().into()))
+            }
             ApiKeySource::Field(NamedField::Claim(_)) => {
                 self.problem(path, "neither a key nor a token comes in a claim");
                 None

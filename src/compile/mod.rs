@@ -24,12 +24,13 @@ use http::StatusCode;
 use crate::config::diagnostic::{Diagnostic, Path, Problem, did_you_mean};
 use crate::config::{self, Config, NOT_AVAILABLE, Source};
 use crate::headers::Family;
+use crate::identity::Pseudonyms;
 use crate::identity::jwt::KeyRings;
 use crate::limit::{Calendars, KeyHasher, Quotas, Spaces};
 use crate::policy::{Policy, RouteId, Routes, ScheduleId, Schedules, Sender, UpstreamId};
 use crate::request::PathRules;
 use crate::respond::{BodyForm, GrpcStatus};
-use crate::snapshot::{AccessLog, Process, Rejection, Snapshot};
+use crate::snapshot::{AccessLog, Addresses, Process, Rejection, Snapshot};
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::Registry;
 use crate::tls::SessionCache;
@@ -50,6 +51,8 @@ pub struct Ground {
     pub sessions: SessionCache,
     /// Makes counter keys.
     pub hasher: KeyHasher,
+    /// Names addresses in the access log, unless the configuration has a key for that.
+    pub pseudonyms: Pseudonyms,
     /// Where counts are kept.
     pub registry: Registry,
 }
@@ -64,6 +67,7 @@ impl Default for Ground {
             key_rings: KeyRings::default(),
             sessions: SessionCache::default(),
             hasher: KeyHasher::default(),
+            pseudonyms: Pseudonyms::default(),
             registry: Registry::new(0),
         }
     }
@@ -154,7 +158,7 @@ impl<'c> Compiler<'c> {
             rooms,
             upstreams: compiled_upstreams,
             rejection,
-            access_log: access_log(&config.access_log),
+            access_log: self.access_log(),
             limit_metrics,
             route_metrics,
             unrouted_metrics: self.route_metrics(""),
@@ -223,6 +227,34 @@ impl<'c> Compiler<'c> {
         })
     }
 
+    fn access_log(&mut self) -> Option<AccessLog> {
+        let config::AccessLog { format, sample, addresses, hash_key, .. } = &self.config.access_log;
+        if hash_key.as_ref().is_some_and(|config::Secret(key)| key.len() < MIN_HASH_KEY) {
+            // Addresses are few: whoever guesses the key can find all of them.
+            self.problem(
+                &Path::root("access_log").key("hash_key"),
+                "write at least 16 bytes; `openssl rand -base64 16` makes them",
+            );
+        }
+        let format = match format {
+            config::LogFormat::Json => Format::Json,
+            config::LogFormat::Text => Format::Text,
+            config::LogFormat::Off => return None,
+        };
+        let addresses = match (addresses, hash_key) {
+            (config::LogAddresses::Full, _) => Addresses::Full,
+            (config::LogAddresses::Hashed, Some(config::Secret(key))) => Addresses::Hashed(Pseudonyms::keyed(key)),
+            (config::LogAddresses::Hashed, None) => Addresses::Hashed(self.ground.pseudonyms.clone()),
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share from 0 to 1 was checked when it was read"
+        )]
+        let sample = (sample.0 * 2_f64.powi(32)) as u64;
+        Some(AccessLog { format, sample, addresses })
+    }
+
     fn rejection(&mut self) -> Rejection {
         let rejection = &self.config.rejection;
         let path = Path::root("rejection");
@@ -257,19 +289,6 @@ impl<'c> Compiler<'c> {
     }
 }
 
-fn access_log(config: &config::AccessLog) -> Option<AccessLog> {
-    let format = match config.format {
-        config::LogFormat::Json => Format::Json,
-        config::LogFormat::Text => Format::Text,
-        config::LogFormat::Off => return None,
-    };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share from 0 to 1 was checked when it was read"
-    )]
-    let sample = (config.sample.0 * 2_f64.powi(32)) as u64;
-    Some(AccessLog { format, sample })
-}
-
 const MAX_NAME: usize = 100;
+/// In bytes: as many as the hash's key has.
+const MIN_HASH_KEY: usize = 16;

@@ -144,13 +144,13 @@ mod tests {
     use super::*;
     use crate::compile::Ground;
     use crate::config::MainFile;
-    use crate::config::document::Document;
+    use crate::config::document::{Contents, Document};
     use jiff::civil::time;
 
     /// Compiles the `schedules` of a file: what they become, and the problems.
     fn compiled(schedules: &str) -> (Vec<Schedule>, Vec<String>) {
         let text = format!("listeners: []\nroutes: []\nschedules:\n{schedules}");
-        let document = Document { name: "g.yaml".into(), text };
+        let document = Document { name: "g.yaml".into(), text, contents: Contents::Configuration };
         let parsed = document.parse(&|_| None).unwrap();
         let source = MainFile::parse(document, &|_| None).unwrap().with_clients(&|_| None);
         let config = source.config().unwrap();

@@ -34,12 +34,6 @@ impl Path {
         self.with(Segment::Index(index))
     }
 
-    /// Whether what stands here may be a key, a token or a secret.
-    #[must_use]
-    pub fn is_secret(&self) -> bool {
-        self.0.iter().any(|segment| matches!(segment, Segment::Key(key) if SECRET_KEYS.contains(&key.as_str())))
-    }
-
     fn with(&self, segment: Segment) -> Self {
         let mut path = self.clone();
         path.0.push(segment);
@@ -67,6 +61,8 @@ pub struct Problem {
     pub path: Path,
     /// The key itself is wrong, not its value.
     pub at_key: bool,
+    /// The value may be a secret that was put there by mistake.
+    pub is_value_hidden: bool,
     /// What.
     pub message: String,
     /// What was probably meant.
@@ -76,7 +72,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with the value at `path`.
     pub fn new(path: Path, message: impl Into<String>) -> Self {
-        Self { path, at_key: false, message: message.into(), hint: None }
+        Self { path, at_key: false, is_value_hidden: false, message: message.into(), hint: None }
     }
 
     /// With a suggestion.
@@ -166,6 +162,3 @@ pub fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) ->
     // A third of the letters may be wrong: `burts` finds `burst`, `x` finds nothing.
     (closeness(&best) * 3 <= best.len().max(3)).then(|| format!("did you mean `{best}`?"))
 }
-
-/// Keys of the file below which secrets stand, or plain keys that somebody has put there by mistake.
-pub(super) const SECRET_KEYS: &[&str] = &["api_keys", "secret", "token"];

@@ -12,8 +12,9 @@ use super::Config;
 use super::diagnostic::{Diagnostic, Path, Problem};
 use super::excerpt::Excerpts;
 use super::position::Positions;
-use super::repair::{MAX_PROBLEMS, Removed, cut};
-use super::substitution::Substitution;
+use super::repair::{MAX_PROBLEMS, Quoting, Removed, cut};
+use super::secret::{HIDDEN, Place};
+use super::substitution::{Substitution, Values};
 
 /// A file's text under the name it was given.
 #[derive(Debug, Clone)]
@@ -22,6 +23,17 @@ pub struct Document {
     pub name: String,
     /// Its text.
     pub text: String,
+    /// What it is about.
+    pub contents: Contents,
+}
+
+/// What a file is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Everything: the main file.
+    Configuration,
+    /// A list of clients.
+    Clients,
 }
 
 /// What a document came to.
@@ -31,6 +43,7 @@ pub struct Parsed {
     pub config: Option<Config>,
     /// What was wrong.
     pub problems: Vec<Problem>,
+    pub(super) values: Values,
     removed: Removed,
 }
 
@@ -41,12 +54,12 @@ impl Document {
     /// # Errors
     /// A diagnostic about the file as a whole.
     pub fn read(path: &std::path::Path) -> Result<Self, Diagnostic> {
-        Self::read_up_to(path, 1)
+        Self::read_up_to(path, 1, Contents::Configuration)
     }
 
     #[expect(clippy::result_large_err, reason = "once per file, not per request")]
     /// Reads a file of at most so many MiB.
-    pub(super) fn read_up_to(path: &std::path::Path, mebibytes: u64) -> Result<Self, Diagnostic> {
+    pub(super) fn read_up_to(path: &std::path::Path, mebibytes: u64, contents: Contents) -> Result<Self, Diagnostic> {
         let most = mebibytes << 20;
         let name = path.display().to_string();
         let fail = |error: std::io::Error| Diagnostic::of_file(&name, format!("cannot read the file: {error}"));
@@ -61,7 +74,7 @@ impl Document {
             return Err(Diagnostic::of_file(&name, format!("the file is larger than {mebibytes} MiB")));
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Self { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text) }),
+            Ok(text) => Ok(Self { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text), contents }),
             Err(error) => {
                 let valid = error.utf8_error().valid_up_to();
                 let line = 1 + error.as_bytes().iter().take(valid).filter(|b| **b == b'\n').count();
@@ -75,15 +88,16 @@ impl Document {
         let mut tree = self.tree()?;
         let mut substitution = Substitution::new(env);
         substitution.walk(&mut tree, &Path::default());
-        let Substitution { mut problems, mut retyped, .. } = substitution;
+        let Substitution { mut problems, values, places, mut retyped, .. } = substitution;
         let mut removed = Removed::default();
         // From the back, so that list positions still hold. What is missing is then no longer wrong in other ways.
         for problem in problems.iter().rev() {
             removed.take_out(&mut tree, &problem.path);
         }
-        let config = removed.fit(&mut tree, &mut retyped, &mut problems);
+        let quoting = Quoting { root: self.root(), substituted: &places };
+        let config = removed.fit(&mut tree, &quoting, &mut retyped, &mut problems);
         problems.truncate(MAX_PROBLEMS);
-        Ok(Parsed { config, problems, removed })
+        Ok(Parsed { config, problems, values, removed })
     }
 
     /// The line at which it is nested more deeply than any parser should see.
@@ -94,7 +108,7 @@ impl Document {
     /// The text as a tree, if it is YAML.
     pub(super) fn tree(&self) -> Result<Value, Vec<Diagnostic>> {
         if let Some(line) = self.too_deep() {
-            let excerpt = self.excerpts().line(line);
+            let excerpt = self.line_out_of_context(line);
             return Err(vec![Diagnostic { line, column: 1, excerpt, ..Diagnostic::of_file(&self.name, "nested too deeply") }]);
         }
         let tree: Value = serde_yaml::from_str(&self.text).map_err(|error| vec![self.syntax(&error)])?;
@@ -112,7 +126,17 @@ impl Document {
         }
         let positions = Positions::of(&self.text);
         let mut excerpts = self.excerpts();
-        excerpts.hide(positions.secrets());
+        let secrets = positions.secrets(self.root());
+        excerpts.hide(secrets.iter().map(|(place, _)| *place));
+        // An alias can bring a secret to a place where it is quoted. Not in a clients' file: it has no such place, and may have half a
+        // million secrets.
+        let without_secrets = |message: &str| {
+            let long =
+                secrets.iter().filter(|(_, text)| self.contents == Contents::Configuration && text.len() >= SHORTEST_QUOTED);
+            long.fold(message.to_owned(), |message, (_, text)| message.replace(text, HIDDEN))
+        };
+        excerpts
+            .hide(problems.iter().filter(|problem| problem.is_value_hidden).filter_map(|problem| positions.span(&problem.path)));
         let mut diagnostics: Vec<_> = problems
             .iter()
             .map(|problem| {
@@ -121,8 +145,8 @@ impl Document {
                     file: self.name.clone(),
                     line,
                     column,
-                    path: problem.path.to_string(),
-                    message: problem.message.clone(),
+                    path: self.root().told(&problem.path),
+                    message: without_secrets(&problem.message),
                     hint: problem.hint.clone(),
                     excerpt: excerpts.line(line),
                 }
@@ -130,6 +154,21 @@ impl Document {
             .collect();
         diagnostics.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         diagnostics
+    }
+
+    pub(super) fn root(&self) -> Place {
+        match self.contents {
+            Contents::Configuration => Place::Configuration,
+            Contents::Clients => Place::CLIENTS,
+        }
+    }
+
+    /// A line of a text that is no tree. None of a file that has little else than keys.
+    fn line_out_of_context(&self, line: usize) -> String {
+        match self.contents {
+            Contents::Configuration => self.excerpts().line_out_of_context(line),
+            Contents::Clients => String::new(),
+        }
     }
 
     fn excerpts(&self) -> Excerpts<'_> {
@@ -141,7 +180,10 @@ impl Document {
         let message = error.to_string();
         // The library appends the place to its message; ours is in front.
         let message = cut(message.split(" at line ").next().unwrap_or(&message).to_owned());
-        let excerpt = self.excerpts().line_out_of_context(line);
+        let excerpt = self.line_out_of_context(line);
+        // A number too large for any, or where the line is not shown a key that is there twice.
+        let may_be_secret = excerpt.is_empty() || message.contains("invalid type") || message.contains("invalid value");
+        let message = if may_be_secret { unquoted(&message) } else { message };
         let tab = line > 0 && self.text.lines().any(|l| l.trim_start_matches(' ').starts_with('\t'));
         let hint = tab.then(|| "indent with spaces, not tabs".to_owned());
         Diagnostic { line, column, hint, excerpt, ..Diagnostic::of_file(&self.name, message) }
@@ -160,6 +202,11 @@ impl Parsed {
     pub fn original(&self, path: &Path) -> Path {
         self.removed.original(path)
     }
+}
+
+/// A message without what it quotes and what follows that.
+fn unquoted(message: &str) -> String {
+    message.split(['"', '`']).next().unwrap_or_default().trim_end().to_owned()
 }
 
 /// The line where more brackets are open than any sensible file has. The YAML scanner takes time that grows with the square of the
@@ -186,13 +233,15 @@ fn too_deep(text: &str) -> Option<usize> {
 }
 
 const MAX_DEPTH: usize = 1000;
+/// In bytes, of a secret that messages are searched for. Less may stand in any.
+const SHORTEST_QUOTED: usize = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {
-        let document = Document { name: "g.yaml".into(), text: text.into() };
+        let document = Document { name: "g.yaml".into(), text: text.into(), contents: Contents::Configuration };
         match document.parse(&|name| (name == "PORT").then(|| "8080".to_owned())) {
             Ok(parsed) => document.locate(&parsed.problems).iter().map(ToString::to_string).collect(),
             Err(diagnostics) => diagnostics.iter().map(ToString::to_string).collect(),
@@ -224,6 +273,7 @@ mod tests {
     #[test]
     fn the_environment_is_replaced_inside_scalars() {
         let document = Document {
+            contents: Contents::Configuration,
             name: "g".into(),
             text: "listeners: [{name: a, address: '0:${PORT}', max_connections: '${PORT}'}]\nadmin: {token: '${PORT}${NO:-x}$${y}'}\nroutes: []\n".into(),
         };

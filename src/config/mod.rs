@@ -19,6 +19,7 @@ mod position;
 mod repair;
 mod route;
 mod schedule;
+mod secret;
 mod source;
 mod substitution;
 mod token;
@@ -41,7 +42,8 @@ pub use listener::{
     Protocol, ProxyProtocol, TrailingSlash,
 };
 pub use operation::{
-    AccessLog, Admin, GrpcStatus, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown, Store,
+    AccessLog, Admin, GrpcStatus, LogAddresses, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown,
+    Store,
 };
 pub use route::{
     Balance, Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::words::word_only;
-use super::{FileMode, List, NotYet, seconds};
+use super::{FileMode, List, NotYet, Secret, seconds};
 use crate::units::{Share, Span};
 
 /// The admin listener.
@@ -126,11 +126,21 @@ pub struct AccessLog {
     pub to: String,
     /// The share of requests that are logged; refusals and errors always are.
     pub sample: Share,
+    /// How much of a client's address is told.
+    pub addresses: LogAddresses,
+    /// Makes `client_hash` the same in all gateways that have it, and after a restart. Without one it is another with every start.
+    pub hash_key: Option<Secret>,
 }
 
 impl Default for AccessLog {
     fn default() -> Self {
-        Self { format: LogFormat::Json, to: "stdout".to_owned(), sample: Share(1.0) }
+        Self {
+            format: LogFormat::Json,
+            to: "stdout".to_owned(),
+            sample: Share(1.0),
+            addresses: LogAddresses::Hashed,
+            hash_key: None,
+        }
     }
 }
 
@@ -145,6 +155,17 @@ pub enum LogFormat {
     Text,
     /// None.
     Off,
+}
+
+/// How much of a client's address the access log tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogAddresses {
+    /// Its network, /24 or /64 at most, and a keyed digest of the rest.
+    #[default]
+    Hashed,
+    /// All of it.
+    Full,
 }
 
 /// What happens on SIGTERM.

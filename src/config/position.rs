@@ -1,8 +1,11 @@
 //! From a path to its line and column. Parses the file a second time, so it is built only when there is something to report.
 
+use std::borrow::Cow;
+
 use saphyr::{LoadableYamlNode, MarkedYaml, YamlData};
 
-use super::diagnostic::{Path, SECRET_KEYS, Segment};
+use super::diagnostic::{Path, Segment};
+use super::secret::Place;
 
 /// The file as a tree that knows where its nodes stand.
 pub(crate) struct Positions<'t>(Option<MarkedYaml<'t>>);
@@ -40,11 +43,25 @@ impl<'t> Positions<'t> {
 }
 
 impl Positions<'_> {
-    /// Where scalars stand that must not be shown, those of several lines included.
-    pub(crate) fn secrets(&self) -> Vec<Hidden> {
+    /// Where the value at a path stands.
+    pub(super) fn span(&self, path: &Path) -> Option<Hidden> {
+        let mut node = self.0.as_ref()?;
+        for segment in &path.0 {
+            node = match (segment, &untagged(node).data) {
+                (Segment::Key(key), YamlData::Mapping(map)) => map.iter().find(|(k, _)| names(k, key))?.1,
+                (Segment::Index(index), YamlData::Sequence(items)) => items.get(*index)?,
+                (Segment::Index(0), _) => node,
+                _ => return None,
+            };
+        }
+        Some(Hidden::of(node))
+    }
+
+    /// Scalars that must not be shown, with where they stand, those of several lines included, in a file that is this place.
+    pub(super) fn secrets(&self, root: Place) -> Vec<(Hidden, String)> {
         let mut found = Vec::new();
-        if let Some(root) = &self.0 {
-            collect_secrets(root, Secret::Unless, &mut found);
+        if let Some(node) = &self.0 {
+            collect_secrets(node, root, &mut found);
         }
         found
     }
@@ -57,29 +74,33 @@ pub(crate) struct Hidden {
     pub(crate) to: (usize, usize),
 }
 
-/// Whether a node is below a key that makes it secret.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Secret {
-    Below,
-    Unless,
-}
-
-fn collect_secrets(node: &MarkedYaml<'_>, secret: Secret, found: &mut Vec<Hidden>) {
+fn collect_secrets(node: &MarkedYaml<'_>, place: Place, found: &mut Vec<(Hidden, String)>) {
     match &untagged(node).data {
         YamlData::Mapping(map) => {
             for (key, value) in map {
-                let is_secret = SECRET_KEYS.iter().any(|secret| names(key, secret));
-                collect_secrets(value, if is_secret { Secret::Below } else { secret }, found);
+                let name = text(key).unwrap_or_default();
+                collect_secrets(value, place.below(&name), found);
+                if place.hides_key(&name) {
+                    found.push((Hidden::of(key), name.into_owned()));
+                }
             }
         }
-        YamlData::Sequence(items) => items.iter().for_each(|item| collect_secrets(item, secret, found)),
-        // A digest may be shown: what is wrong with it is to be seen.
-        YamlData::Value(saphyr::Scalar::String(text)) if text.starts_with("sha256:") => {}
-        _ if secret == Secret::Below => {
-            let point = |marker: saphyr::Marker| (marker.line(), marker.col());
-            found.push(Hidden { from: point(node.span.start), to: point(node.span.end) });
+        YamlData::Sequence(items) => items.iter().for_each(|item| collect_secrets(item, place, found)),
+        // Nothing is no secret.
+        YamlData::Value(saphyr::Scalar::Null) => {}
+        _ => {
+            let text = text(node).unwrap_or_default();
+            if place.hides(&text) {
+                found.push((Hidden::of(node), text.into_owned()));
+            }
         }
-        _ => {}
+    }
+}
+
+impl Hidden {
+    fn of(node: &MarkedYaml<'_>) -> Self {
+        let point = |marker: saphyr::Marker| (marker.line(), marker.col());
+        Self { from: point(node.span.start), to: point(node.span.end) }
     }
 }
 
@@ -100,14 +121,16 @@ fn untagged<'n, 't>(node: &'n MarkedYaml<'t>) -> &'n MarkedYaml<'t> {
 }
 
 fn names(node: &MarkedYaml<'_>, key: &str) -> bool {
-    match &node.data {
-        YamlData::Value(scalar) => match scalar {
-            saphyr::Scalar::String(text) => text == key,
-            saphyr::Scalar::Integer(number) => number.to_string() == key,
-            saphyr::Scalar::Boolean(value) => value.to_string() == key,
-            _ => false,
-        },
-        YamlData::Representation(text, ..) => text == key,
-        _ => false,
+    text(node).is_some_and(|text| text == key)
+}
+
+/// A scalar as text, if it can be a key.
+fn text<'n>(node: &'n MarkedYaml<'_>) -> Option<Cow<'n, str>> {
+    match &untagged(node).data {
+        YamlData::Value(saphyr::Scalar::String(text)) => Some(Cow::Borrowed(text)),
+        YamlData::Value(saphyr::Scalar::Integer(number)) => Some(Cow::Owned(number.to_string())),
+        YamlData::Value(saphyr::Scalar::Boolean(value)) => Some(Cow::Owned(value.to_string())),
+        YamlData::Representation(text, ..) => Some(Cow::Borrowed(text)),
+        _ => None,
     }
 }

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_yaml::Value;
 
 use super::diagnostic::{Path, Problem, Segment, did_you_mean};
+use super::secret::Place;
 
 /// What was taken out of the tree, to translate list positions back.
 #[derive(Debug, Default)]
@@ -21,6 +22,7 @@ impl Removed {
     pub(super) fn fit<T: DeserializeOwned>(
         &mut self,
         tree: &mut Value,
+        quoting: &Quoting<'_>,
         retyped: &mut HashMap<Path, String>,
         problems: &mut Vec<Problem>,
     ) -> Option<T> {
@@ -40,11 +42,11 @@ impl Removed {
             }
             if !blame.known.is_empty() {
                 // Every unknown key of this map at once, in the file's order.
-                problems.extend(self.take_out_unknown(tree, &blame));
+                problems.extend(self.take_out_unknown(tree, &blame, quoting));
             } else {
                 let original = self.original(&blame.path);
                 if !self.explains(&original, &blame.message) {
-                    problems.push(blame.problem(original));
+                    problems.push(blame.problem(original, quoting));
                 }
                 if !self.take_out(tree, &blame.path) {
                     return None;
@@ -82,7 +84,7 @@ impl Removed {
     }
 
     /// Takes every key out of a map that it may not have.
-    pub(super) fn take_out_unknown(&mut self, tree: &mut Value, blame: &Blame) -> Vec<Problem> {
+    fn take_out_unknown(&mut self, tree: &mut Value, blame: &Blame, quoting: &Quoting<'_>) -> Vec<Problem> {
         let original = self.original(&blame.path);
         let mut problems = Vec::new();
         if let Some(Value::Mapping(map)) = node_at(tree, &blame.path) {
@@ -90,7 +92,7 @@ impl Removed {
                 let key = key_text(key);
                 let known = blame.known.contains(&key);
                 if !known && problems.len() < MAX_PROBLEMS {
-                    problems.push(blame.unknown_key(original.clone(), &key));
+                    problems.push(blame.unknown_key(original.clone(), &key, quoting));
                 }
                 known
             });
@@ -98,7 +100,7 @@ impl Removed {
         self.paths.extend(problems.iter().map(|problem| problem.path.clone()));
         if problems.is_empty() {
             // Not where it was said to be: better the whole map than a search without end.
-            problems.push(blame.problem(original));
+            problems.push(blame.problem(original, quoting));
             self.take_out(tree, &blame.path);
         }
         problems
@@ -195,34 +197,53 @@ impl Blame {
         Self { path, message, known }
     }
 
-    pub(super) fn problem(&self, original: Path) -> Problem {
-        let message = match self.message.strip_prefix("missing field `") {
-            Some(name) => format!("`{}` is required here", name.trim_end_matches('`')),
-            None if original.is_secret() => without_values(&self.message),
-            None => cut(in_words(&self.message)),
-        };
+    fn problem(&self, original: Path, quoting: &Quoting<'_>) -> Problem {
         let hint = self.message.strip_prefix("unknown variant `").and_then(|rest| {
             let mut quoted = rest.split('`').step_by(2);
             did_you_mean(quoted.next()?, quoted)
         });
         let at_key = self.message == super::words::NOT_AVAILABLE;
-        Problem { path: original, at_key, message, hint }
+        let missing = self.message.strip_prefix("missing field `");
+        let is_value_hidden = missing.is_none() && !at_key && !quoting.is_allowed(&original, hint.as_deref());
+        let message = match missing {
+            Some(name) => format!("`{}` is required here", name.trim_end_matches('`')),
+            None if is_value_hidden => without_values(&self.message),
+            None => cut(in_words(&self.message)),
+        };
+        Problem { path: original, at_key, is_value_hidden, message, hint }
     }
 
-    fn unknown_key(&self, original: Path, key: &str) -> Problem {
-        let message = cut(format!("unknown key `{key}`; known here: {}", self.known.join(", ")));
-        Problem {
-            path: original.key(&cut(key.to_owned())),
-            at_key: true,
-            message,
-            hint: did_you_mean(key, self.known.iter().map(String::as_str)),
-        }
+    fn unknown_key(&self, original: Path, key: &str, quoting: &Quoting<'_>) -> Problem {
+        let known = self.known.join(", ");
+        let message = match quoting.root.hides_key_below(&original, key) {
+            true => format!("unknown key; known here: {known}"),
+            false => cut(format!("unknown key `{key}`; known here: {known}")),
+        };
+        let hint = did_you_mean(key, self.known.iter().map(String::as_str));
+        Problem { hint, ..Problem::new(original.key(&cut(key.to_owned())), message).at_key() }
+    }
+}
+
+/// Which values a message may repeat.
+pub(super) struct Quoting<'s> {
+    /// What the file is.
+    pub(super) root: Place,
+    /// Where it has values of the environment.
+    pub(super) substituted: &'s [Path],
+}
+
+impl Quoting<'_> {
+    /// `hint` says which word a value nearly is: such a value is no secret.
+    fn is_allowed(&self, path: &Path, hint: Option<&str>) -> bool {
+        let is_of_the_environment = |place: &Path| place.0.starts_with(&path.0) || path.0.starts_with(&place.0);
+        let may_be_quoted = hint.is_some() || self.root.may_be_quoted(path);
+        may_be_quoted && !self.substituted.iter().any(is_of_the_environment)
     }
 }
 
 /// What was expected in the words of the file rather than in those of the program.
 fn in_words(message: &str) -> String {
-    let Some((before, expected)) = message.split_once(", expected ") else { return message.to_owned() };
+    let Some((before, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
     let expected = match expected {
         "u8" => "a whole number up to 255",
         "u16" => "a whole number up to 65535",
@@ -237,9 +258,9 @@ fn in_words(message: &str) -> String {
 
 /// What was expected, without what is there.
 fn without_values(message: &str) -> String {
-    match in_words(message).split_once(", expected ") {
+    match in_words(message).rsplit_once(", expected ") {
         Some((_, expected)) => format!("expected {expected}"),
-        None => "this can't be read".to_owned(),
+        None => "this value can't be read".to_owned(),
     }
 }
 

@@ -5,6 +5,7 @@
 use super::clients_file::ClientsFile;
 use super::diagnostic::{Diagnostic, Path, Problem, Segment};
 use super::document::{Document, Parsed};
+use super::substitution::Values;
 use super::{Client, Config};
 
 /// The main file, read.
@@ -121,9 +122,9 @@ impl Source {
                 _ => main.push(Problem { path: self.main.parsed.original(&problem.path), ..problem }),
             }
         }
-        let mut located = located(&self.main.document, main);
+        let mut located = located(&self.main.document, main, &self.main.parsed.values);
         if let Clients::File(file) = &self.clients {
-            located.extend(self::located(&file.document, file.problems.iter().cloned().chain(in_file).collect()));
+            located.extend(self::located(&file.document, file.problems.iter().cloned().chain(in_file).collect(), &file.values));
         }
         located.append(&mut diagnostics);
         located
@@ -139,9 +140,13 @@ fn split(path: &Path) -> Option<(usize, Path)> {
 }
 
 /// The first of a file's problems; how many more there are is the last.
-fn located(document: &Document, mut problems: Vec<Problem>) -> Vec<Diagnostic> {
+fn located(document: &Document, mut problems: Vec<Problem>, values: &Values) -> Vec<Diagnostic> {
     let more = problems.len().saturating_sub(MAX_SHOWN);
     problems.truncate(MAX_SHOWN);
+    for problem in &mut problems {
+        problem.message = values.named(&problem.message);
+        problem.hint = problem.hint.as_deref().map(|hint| values.named(hint));
+    }
     let mut diagnostics = document.locate(&problems);
     if more > 0 {
         diagnostics.push(Diagnostic::of_file(&document.name, format!("and {more} more problems")));

@@ -230,8 +230,7 @@ enum PerMap {
     Query(String),
     /// A cookie.
     Cookie(String),
-    /// Not available in this version.
-    #[schemars(skip)]
+    /// What a token says.
     Claim(String),
     /// The address in a grouping of its own.
     Ip(IpPrefixes),

@@ -5,6 +5,7 @@ use http::{HeaderName, Version};
 
 use super::request::Forwarding;
 use super::sink::Sink;
+use crate::request::cookie;
 
 /// Keys and tokens that end at the gateway.
 #[derive(Debug, Default)]
@@ -38,21 +39,30 @@ impl Forwarding<'_> {
             return self.write_joined(head, &COOKIE, "; ", "");
         }
         let lines = self.facts.headers.get_all(COOKIE).iter();
-        let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
-        let mut kept = pairs.filter(|pair| !pair.is_empty() && !self.is_withheld(pair));
+        let pieces = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
+        // A quoted value may have gone on behind a `;`.
+        let mut is_within_quotes = false;
+        let mut kept = pieces.filter(|piece| {
+            let is_withheld = is_within_quotes || self.is_withheld(piece);
+            is_within_quotes ^= is_withheld && memchr::memchr_iter(b'"', piece).count() % 2 == 1;
+            !piece.is_empty() && !is_withheld
+        });
         let Some(first) = kept.next() else { return };
         head.begin(&COOKIE);
         head.push(first);
-        for pair in kept {
+        for piece in kept {
             head.text("; ");
-            head.push(pair);
+            head.push(piece);
         }
         head.end();
     }
 
-    /// Blanks around the name don't make it another one: whoever reads it next may not care for them.
-    fn is_withheld(&self, pair: &[u8]) -> bool {
-        let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii();
-        self.withheld.cookies.iter().any(|cookie| cookie.as_bytes() == name)
+    /// Whether a withheld cookie stands in a piece between two `;`, for any reader. The whole piece goes: where the cookie ends in it is
+    /// a matter of taste.
+    fn is_withheld(&self, piece: &[u8]) -> bool {
+        self.withheld
+            .cookies
+            .iter()
+            .any(|name| piece.eq_ignore_ascii_case(name.as_bytes()) || cookie::values(piece, name.as_bytes()).next().is_some())
     }
 }

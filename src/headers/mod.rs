@@ -15,7 +15,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub use identity::Withheld;
 pub use rate_limit::{Family, Numbers, add_rate_limit, rate_limit_policy, retry_after_seconds};
-pub use request::{AllowedTrailers, EndToEndFields, EndToEndHead, Forwarding, Framing, IdentityHeaders, Unsayable, looped};
+pub use request::{
+    AllowedTrailers, EndToEndFields, EndToEndHead, Forwarding, Framing, IdentityHeaders, Unsayable, is_foldable, looped,
+};
 pub use response::{ResponseFault, ResponseFraming, ResponseHead};
 
 /// An operator's changes: remove, then set, then add.

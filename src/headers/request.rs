@@ -67,10 +67,24 @@ pub struct IdentityHeaders {
     pub trusted_only: Vec<HeaderName>,
     /// Read from everybody.
     pub keys: Vec<HeaderName>,
+    /// What a server may take for one of `keys` although it is spelt without a character that is folded.
+    key_twins: Vec<HeaderName>,
     /// Set by the gateway alone.
     pub told: Vec<HeaderName>,
     /// Where trusted proxies name the addresses before them.
     pub forwarded: ForwardedHeader,
+}
+
+impl IdentityHeaders {
+    /// The headers that a configuration names. `api_key` may be among `keys`; then `api-key`, which servers can't tell from it, is
+    /// nobody's to send, unless it is there as well.
+    #[must_use]
+    pub fn new(trusted_only: Vec<HeaderName>, keys: Vec<HeaderName>, told: Vec<HeaderName>, forwarded: ForwardedHeader) -> Self {
+        let twins = keys.iter().filter(|key| is_foldable(key.as_str())).map(|key| folded(key.as_str()));
+        let twins = twins.filter_map(|twin| HeaderName::try_from(twin).ok());
+        let key_twins = twins.filter(|twin| !keys.contains(twin)).collect();
+        Self { trusted_only, keys, key_twins, told, forwarded }
+    }
 }
 
 /// What goes into a head besides the client's own fields.
@@ -189,6 +203,7 @@ impl Forwarding<'_> {
                 || (!nominated.is_empty() && nominated.contains(text) && !self.identity.keys.contains(name))
                 || (!self.via_trusted_proxy && (is_forwarding(text) || self.identity.trusted_only.contains(name)))
                 || is_look_alike(text, self.reserved())
+                || self.identity.key_twins.contains(name)
                 || self.edits.drops(name)
                 || self.identity.told.contains(name)
                 || self.withheld.headers.contains(&name)
@@ -242,7 +257,7 @@ impl Forwarding<'_> {
     }
 
     /// Names with a meaning of their own here: identity, and what the operator edits.
-    fn reserved(&self) -> impl Iterator<Item = &HeaderName> {
+    fn reserved(&self) -> impl Iterator<Item = &HeaderName> + Clone {
         let edited = self.edits.set.iter().chain(&self.edits.add).map(|(name, _)| name);
         let IdentityHeaders { trusted_only, keys, told, .. } = self.identity;
         trusted_only.iter().chain(keys).chain(told).chain(edited).chain(&self.edits.remove)
@@ -255,7 +270,7 @@ impl Forwarding<'_> {
         }
         let nominated = Nominated::of(self.facts.headers);
         let nominated = nominated.names().filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
-        AllowedTrailers { withheld: self.reserved().cloned().chain(nominated).collect() }
+        AllowedTrailers { withheld: self.reserved().chain(&self.identity.key_twins).cloned().chain(nominated).collect() }
     }
 
     /// RFC 9110 §7.6.2: only for OPTIONS (TRACE is refused), one less than received; 0 is answered before.
@@ -275,17 +290,35 @@ fn is_forwarding(name: &str) -> bool {
     name.starts_with("x-forwarded-") || FORWARDING.contains(&name)
 }
 
-/// `x_user_id` or `x.user.id`: many servers fold such names onto `x-user-id`.
-fn is_look_alike<'n>(name: &str, mut reserved: impl Iterator<Item = &'n HeaderName>) -> bool {
-    if !name.bytes().any(|b| matches!(b, b'_' | b'.')) {
+/// `x_user_id`, `x.user.id` or `x~user~id`: servers fold such names onto `x-user-id`, some every byte that is no letter or digit.
+fn is_look_alike<'n>(name: &str, reserved: impl Iterator<Item = &'n HeaderName> + Clone) -> bool {
+    if !is_foldable(name) || reserved.clone().any(|reserved| reserved.as_str() == name) {
         return false;
     }
-    let folded = name.replace(['_', '.'], "-");
+    let folded = folded(name);
     is_forwarding(&folded)
         || is_rewritten(&folded)
         || is_hop_by_hop(&folded)
         || LOOK_ALIKE_TARGETS.contains(&folded.as_str())
-        || reserved.any(|name| name.as_str() == folded)
+        || reserved.into_iter().any(|reserved| folds_to(reserved.as_str(), &folded))
+}
+
+/// Whether a name has other characters than letters, digits and `-`, so that it is another name to servers that fold them.
+#[must_use]
+pub fn is_foldable(name: &str) -> bool {
+    !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn folded(name: &str) -> String {
+    name.bytes().map(|byte| char::from(fold(byte))).collect()
+}
+
+fn folds_to(name: &str, folded: &str) -> bool {
+    name.bytes().map(fold).eq(folded.bytes())
+}
+
+fn fold(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() { byte } else { b'-' }
 }
 
 fn accepts_trailers(facts: &Facts<'_>) -> bool {
@@ -351,12 +384,12 @@ mod tests {
         let conn = ConnInfo::new("203.0.113.9:5000".parse().unwrap(), "http");
         let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
         let facts = Facts::read(&parts, &conn, &rules).unwrap();
-        let identity = IdentityHeaders {
-            trusted_only: vec![HeaderName::from_static("x-user-id")],
-            keys: vec![HeaderName::from_static("x-api-key")],
-            told: vec![HeaderName::from_static("x-client-id"), HeaderName::from_static("x-client-tier")],
+        let identity = IdentityHeaders::new(
+            vec![HeaderName::from_static("x-user-id")],
+            vec![HeaderName::from_static("x-api-key"), HeaderName::from_static("other_key")],
+            vec![HeaderName::from_static("x-client-id"), HeaderName::from_static("x-client-tier")],
             forwarded,
-        };
+        );
         let edits = HeaderEdits {
             remove: vec![HeaderName::from_static("x-gone")],
             set: vec![(HeaderName::from_static("x-env"), HeaderValue::from_static("prod"))],
@@ -472,10 +505,28 @@ mod tests {
             "x-client-id",
             "x_client_tier",
             "x.client.id",
+            "x-api~key",
+            "other-key",
+            "other.key",
         ]);
         for name in names {
             let sent = head(get().header(*name, "EVIL"), false);
             assert!(!sent.contains("EVIL"), "{name}: {sent}");
+        }
+    }
+
+    #[test]
+    fn every_byte_that_a_server_may_fold_is_folded() {
+        for byte in "!#$%&'*+.^_`|~".chars() {
+            for name in ["x-client-id", "x-user-id", "x-forwarded-for", "x-env", "remote-user", "x-api-key"] {
+                let name = name.replace('-', &byte.to_string());
+                let sent = head(get().header(&name, "EVIL"), false);
+                assert!(!sent.contains("EVIL"), "{name}: {sent}");
+            }
+        }
+        let sent = head(get().header("other_key", "k").header("x_custom", "v").header("x~y", "v"), false);
+        for line in ["\r\nother_key: k\r\n", "\r\nx_custom: v\r\n", "\r\nx~y: v\r\n"] {
+            assert!(sent.contains(line), "{line}: {sent}");
         }
     }
 

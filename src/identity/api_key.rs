@@ -1,29 +1,16 @@
-//! API keys: where they, and tokens, are looked for, and the digest they are compared by. The keys themselves are nowhere kept.
+//! API keys: which of a request's credentials is one, and the digest it is compared by. The keys themselves are nowhere kept.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use http::header::{AUTHORIZATION, COOKIE, HeaderName};
 use sha2::{Digest, Sha256};
 
+use super::credential::{Unclear, in_source};
 use super::jwt::is_shaped_like_a_token;
 use super::{IdentityFault, IdentityRules};
-use crate::request::{Facts, path::percent_decode};
-
-/// A place to look for a key or a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySource {
-    /// `Authorization: Bearer KEY`.
-    Bearer,
-    /// A header.
-    Header(HeaderName),
-    /// A query parameter.
-    Query(Box<str>),
-    /// A cookie.
-    Cookie(Box<str>),
-}
+use crate::request::Facts;
 
 /// SHA-256 of a key. Looked up in a hash table: what a client could learn from timing is about a digest it cannot choose.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,79 +109,12 @@ impl Hash for KeyDigest {
 pub(super) fn find<'r>(facts: &Facts<'r>, rules: &IdentityRules) -> Result<Option<Cow<'r, [u8]>>, IdentityFault> {
     for source in &rules.key_sources {
         let is_a_tokens = rules.jwt.as_ref().is_some_and(|verifier| verifier.sources.contains(source));
-        let found = in_source(facts, source).map_err(|Several| IdentityFault::AmbiguousKey)?;
+        let found = in_source(facts, source).map_err(|Unclear| IdentityFault::AmbiguousKey)?;
         if let Some(key) = found.filter(|key| !(is_a_tokens && is_shaped_like_a_token(key))) {
             return Ok(Some(key));
         }
     }
     Ok(None)
-}
-
-/// A source has several values: which one counts would be a guess.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Several;
-
-/// What a source has, unless that is empty.
-pub(super) fn in_source<'r>(facts: &Facts<'r>, source: &KeySource) -> Result<Option<Cow<'r, [u8]>>, Several> {
-    let found = match source {
-        KeySource::Header(name) => header(facts, name)?.map(Cow::Borrowed),
-        KeySource::Bearer => header(facts, &AUTHORIZATION)?.and_then(bearer).map(Cow::Borrowed),
-        KeySource::Query(name) => only(query(facts, name))?,
-        KeySource::Cookie(name) => only(cookies(facts, name))?,
-    };
-    Ok(found.filter(|value| !value.is_empty()))
-}
-
-fn header<'r>(facts: &Facts<'r>, name: &HeaderName) -> Result<Option<&'r [u8]>, Several> {
-    only(facts.headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii()))
-}
-
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, key) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
-}
-
-fn query<'r>(facts: &Facts<'r>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    query_values(facts.query, name)
-}
-
-/// The decoded values of a query parameter.
-pub fn query_values<'r>(query: Option<&'r str>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    query.unwrap_or_default().split('&').filter(move |pair| is_query_pair(pair, name)).map(|pair| {
-        let value = pair.split_once('=').map_or("", |(_, value)| value);
-        percent_decode(value)
-    })
-}
-
-/// Whether `name=value` is of this name.
-#[must_use]
-pub fn is_query_pair(pair: &str, name: &str) -> bool {
-    let key = pair.split_once('=').map_or(pair, |(key, _)| key);
-    percent_decode(key).as_ref() == name.as_bytes()
-}
-
-fn cookies<'r>(facts: &Facts<'r>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    cookie_values(facts.headers, name)
-}
-
-/// The values of a cookie.
-pub fn cookie_values<'r>(headers: &'r http::HeaderMap, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    let lines = headers.get_all(COOKIE).iter();
-    lines.flat_map(|line| line.as_bytes().split(|b| *b == b';')).filter_map(move |pair| {
-        let pair = pair.trim_ascii();
-        let at = pair.iter().position(|b| *b == b'=')?;
-        let (key, value) = pair.split_at_checked(at)?;
-        (key == name.as_bytes()).then(|| Cow::Borrowed(value.get(1..).unwrap_or_default()))
-    })
-}
-
-/// The only value; two are ambiguous even when they are equal, because the next reader may take the other one.
-fn only<T>(values: impl IntoIterator<Item = T>) -> Result<Option<T>, Several> {
-    let mut values = values.into_iter();
-    match (values.next(), values.next()) {
-        (first, None) => Ok(first),
-        _ => Err(Several),
-    }
 }
 
 #[cfg(test)]
@@ -213,11 +133,5 @@ mod tests {
         for bad in ["sha256:", "sha256:zz", text.split_at(70).0, &text.replace("5e", "+5"), &text.replace("5e", "é")] {
             assert_eq!(bad.parse::<KeyDigest>(), Err(KeyDigestError::Digits), "{bad}");
         }
-    }
-
-    #[test]
-    fn query_values_are_decoded() {
-        let values: Vec<_> = query_values(Some("a=1&k=x%2By&%6b=2&k"), "k").collect();
-        assert_eq!(values, [&b"x+y"[..], b"2", b""]);
     }
 }

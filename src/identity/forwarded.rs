@@ -96,7 +96,7 @@ fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// RFC 9110 §5.6.2.
-fn is_token(byte: u8) -> bool {
+pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 

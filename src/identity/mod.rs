@@ -6,17 +6,21 @@
 mod address;
 mod api_key;
 mod clients;
+mod credential;
 mod forwarded;
 pub mod jwt;
+mod pseudonym;
 mod told;
 
 use http::HeaderName;
 
 use crate::request::{ClientCertificate, Facts};
 pub use address::{Grouping, Network, RANGE_NAMES, TrustedProxies, parse_ranges};
-pub use api_key::{KeyDigest, KeyDigestError, KeySource, ShortDigest, cookie_values, is_query_pair, query_values};
+pub use api_key::{KeyDigest, KeyDigestError, ShortDigest};
 pub use clients::{Client, ClientId, Clients, Expiry, Owner};
+pub use credential::{KeySource, cookie_values, is_query_pair, query_values};
 use jwt::{Claims, TokenFault, Verifier};
+pub use pseudonym::{LoggedAddress, Pseudonyms};
 pub use told::Told;
 
 /// The compiled `identity:`, `clients:` and `trusted_proxies:`.
@@ -137,8 +141,8 @@ pub enum IdentityFault {
     /// The key was somebody's.
     #[error("the API key is not valid any more: it has expired")]
     ExpiredKey,
-    /// Several keys in one place: which one counts would be a guess.
-    #[error("more than one API key was sent")]
+    /// Several keys in one place, or one with two readings: which one counts would be a guess.
+    #[error("more than one API key was sent, or one that can be read in two ways")]
     AmbiguousKey,
     /// The token is not believed.
     #[error(transparent)]

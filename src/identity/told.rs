@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 
-use super::api_key::{KeySource, Several, in_source};
+use super::credential::{KeySource, Unclear, in_source};
 use super::jwt::is_shaped_like_a_token;
 use super::{Identity, IdentityRules};
 use crate::request::Facts;
@@ -103,7 +103,7 @@ fn has(facts: &Facts<'_>, source: &KeySource, is_it: impl Fn(&KeySource, &[u8]) 
     match in_source(facts, source) {
         Ok(value) => value.is_some_and(|value| is_it(source, &value)),
         // Nobody looked which of them it would be.
-        Err(Several) => true,
+        Err(Unclear) => true,
     }
 }
 

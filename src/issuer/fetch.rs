@@ -39,6 +39,9 @@ pub(super) enum FetchError {
     Body(Box<dyn Error + Send + Sync>),
     #[error("answered with something else: {0}")]
     Keys(#[from] KeyError),
+    /// A slip that would turn every token away; whoever means it takes the keys out of the configuration.
+    #[error("answered with a key set without a key that can be used ({unusable} that can't)")]
+    Empty { unusable: usize },
 }
 
 impl FetchError {
@@ -52,6 +55,7 @@ impl FetchError {
             Self::Status(_) => "status",
             Self::TooLarge => "too_large",
             Self::Keys(_) => "invalid",
+            Self::Empty { .. } => "empty",
         }
     }
 }
@@ -105,7 +109,11 @@ impl<'r> Source<'r> {
             None => self.ask(stream).await?,
             Some((connector, name)) => self.ask(connector.connect(name.clone(), stream).await.map_err(FetchError::Tls)?).await?,
         };
-        Ok(KeySet::from_jwks(&answer)?)
+        let keys = KeySet::from_jwks(&answer)?;
+        if keys.is_empty() {
+            return Err(FetchError::Empty { unusable: keys.unusable() });
+        }
+        Ok(keys)
     }
 
     async fn ask(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Bytes, FetchError> {

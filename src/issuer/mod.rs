@@ -124,9 +124,6 @@ fn put_in_force(ring: &KeyRing, remote: &Remote, fetched: Result<KeySet, FetchEr
             let (usable, unusable) = (keys.len(), keys.unusable());
             if ring.fetched(Some(keys)) {
                 info!(url, usable, unusable, "token keys in force");
-                if usable == 0 {
-                    warn!(url, "the issuer has no key that can be used; no token is believed");
-                }
             }
         }
         Err(error) => {

@@ -171,12 +171,17 @@ fn target<'a>(way: &Way<'a, '_>, sources: &[&KeySource]) -> Cow<'a, str> {
 /// A query without the parameters that are keys or tokens; nothing if nothing is left of it.
 fn forwarded_query<'q>(query: &'q str, sources: &[&KeySource]) -> Option<Cow<'q, str>> {
     let is_withheld =
-        |pair: &&str| sources.iter().any(|source| matches!(source, KeySource::Query(name) if is_query_pair(pair, name)));
-    if !query.split('&').any(|pair| is_withheld(&pair)) {
+        |pair: &str| sources.iter().any(|source| matches!(source, KeySource::Query(name) if is_query_pair(pair, name)));
+    let pairs = || query.split_inclusive(['&', ';']).map(|pair| (pair, pair.trim_end_matches(['&', ';'])));
+    if !pairs().any(|(_, pair)| is_withheld(pair)) {
         return Some(Cow::Borrowed(query));
     }
-    let kept: Vec<&str> = query.split('&').filter(|pair| !is_withheld(pair)).collect();
-    (!kept.is_empty()).then(|| Cow::Owned(kept.join("&")))
+    let mut kept: String = pairs().filter(|(_, pair)| !is_withheld(pair)).map(|(written, _)| written).collect();
+    if kept.ends_with(['&', ';']) && !query.ends_with(['&', ';']) {
+        // What is last now had another behind it.
+        kept.pop();
+    }
+    (!kept.is_empty()).then_some(Cow::Owned(kept))
 }
 
 /// The headers and cookies among the sources.
@@ -216,6 +221,9 @@ mod tests {
             ("key=k&a=1&&b", Some("a=1&&b")),
             ("k%65y=k&keys=1&key=l", Some("keys=1")),
             ("a=key=k", Some("a=key=k")),
+            ("a=1;key=k", Some("a=1")),
+            ("a=1;+key=k&b=2", Some("a=1;b=2")),
+            ("a=1&", Some("a=1&")),
         ] {
             assert_eq!(forwarded_query(query, &[&key]).as_deref(), expected, "{query}");
             assert_eq!(forwarded_query(query, &[]).as_deref(), Some(query), "{query}");

@@ -1,5 +1,6 @@
 //! What is remembered of a request: metrics and the access log, written when the last byte has gone out, or the client has.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::settle::Unsettled;
 use crate::admission::Permit;
 use crate::body::{End, EndOfBody};
 use crate::clock::Nanos;
-use crate::identity::{ClientId, Identity, KeyDigest, Network, ShortDigest};
+use crate::identity::{ClientId, Identity, KeyDigest, LoggedAddress, ShortDigest};
 use crate::policy::RouteId;
 use crate::request::{Facts, InFlight, grpc};
 use crate::respond::{Answer, CLIENT_CLOSED_REQUEST};
@@ -54,7 +55,7 @@ struct Logged {
     path: String,
     host: String,
     version: Version,
-    network: Network,
+    address: IpAddr,
     client: Option<ClientId>,
     key: Option<KeyDigest>,
 }
@@ -68,7 +69,7 @@ impl Completion {
                 path: String::new(),
                 host: String::new(),
                 version: parts.version,
-                network: snapshot.identity.grouping.network_of(peer),
+                address: peer,
                 client: None,
                 key: None,
             })
@@ -102,7 +103,7 @@ impl Completion {
     pub(super) fn identified(&mut self, identity: &Identity<'_>) {
         self.tier = usize::from(identity.tier.0);
         if let Some(log) = &mut self.log {
-            log.network = identity.network;
+            log.address = identity.address;
             log.client = identity.client.map(|(id, _)| id);
             log.key = identity.key;
         }
@@ -195,6 +196,7 @@ impl Completion {
         let snapshot = &self.snapshot;
         let name_of = |limit: u16| snapshot.policy.limits.get(usize::from(limit)).map(|limit| &*limit.name);
         let key = log.key.map(|key| key.short());
+        let LoggedAddress { network, pseudonym } = settings.addresses.logged(log.address, snapshot.identity.grouping);
         let line = Line {
             time: self.gateway.clock.wall_now() - std::time::Duration::from_nanos(duration),
             method: log.method.as_str(),
@@ -204,8 +206,9 @@ impl Completion {
             status: self.status.as_u16(),
             grpc_status,
             duration_us: duration / 1000,
-            address: log.network.address,
-            prefix: log.network.prefix,
+            address: network.address,
+            prefix: network.prefix,
+            client_hash: pseudonym,
             client: log.client.and_then(|id| snapshot.identity.clients.get(id)).map(|client| &*client.id),
             key: key.as_ref().map(ShortDigest::as_str),
             tier: snapshot.identity.tiers.get(self.tier).map_or("", |tier| tier),

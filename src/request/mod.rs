@@ -6,6 +6,7 @@
 //! It knows nothing of routes, limits or upstreams.
 
 mod certificate;
+pub mod cookie;
 pub mod grpc;
 pub mod host;
 pub mod path;

@@ -6,8 +6,6 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::Answer;
-use crate::identity::IdentityFault;
-use crate::identity::jwt::TokenFault;
 use crate::request::grpc::GRPC_STATUS;
 
 /// The codes of gRPC that the gateway says (statuscodes.md of gRPC).
@@ -37,9 +35,7 @@ impl Answer {
         match self {
             Self::Malformed(_) | Self::MalformedBody | Self::Loop => GrpcStatus::Internal,
             Self::Abandoned => GrpcStatus::Cancelled,
-            Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) | Self::BadGateway | Self::Unavailable => {
-                GrpcStatus::Unavailable
-            }
+            Self::NoTokenKeys { .. } | Self::BadGateway | Self::Unavailable => GrpcStatus::Unavailable,
             Self::Unauthorized(_) => GrpcStatus::Unauthenticated,
             Self::Forbidden => GrpcStatus::PermissionDenied,
             Self::NotFound | Self::MethodNotAllowed(_) => GrpcStatus::Unimplemented,

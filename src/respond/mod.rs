@@ -15,7 +15,6 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use crate::clock::Nanos;
 use crate::headers::retry_after_seconds;
 use crate::identity::IdentityFault;
-use crate::identity::jwt::TokenFault;
 use crate::request::Fault;
 
 pub use grpc::GrpcStatus;
@@ -31,6 +30,11 @@ pub enum Answer {
     Abandoned,
     /// A presented key or token is not accepted.
     Unauthorized(IdentityFault),
+    /// A token can't be judged with the issuer's keys that there are.
+    NoTokenKeys {
+        /// When there may be others.
+        retry_after: Nanos,
+    },
     /// Blocked.
     Forbidden,
     /// No route.
@@ -84,7 +88,6 @@ impl Answer {
             Self::Malformed(Fault::TransferCoding) => StatusCode::NOT_IMPLEMENTED,
             Self::Malformed(_) | Self::MalformedBody => StatusCode::BAD_REQUEST,
             Self::Abandoned => CLIENT_CLOSED_REQUEST,
-            Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -92,7 +95,7 @@ impl Answer {
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Limited { status, .. } => *status,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
-            Self::Unavailable | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::Overloaded | Self::NoTokenKeys { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
         }
@@ -107,7 +110,6 @@ impl Answer {
             Self::Malformed(Fault::TransferCoding) => "not_implemented",
             Self::Malformed(_) | Self::MalformedBody => "bad_request",
             Self::Abandoned => "client_closed_request",
-            Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => "service_unavailable",
             Self::Unauthorized(_) => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
@@ -115,7 +117,7 @@ impl Answer {
             Self::PayloadTooLarge => "payload_too_large",
             Self::Limited { .. } => "rate_limit_exceeded",
             Self::BadGateway => "bad_gateway",
-            Self::Unavailable | Self::Overloaded => "service_unavailable",
+            Self::Unavailable | Self::Overloaded | Self::NoTokenKeys { .. } => "service_unavailable",
             Self::GatewayTimeout => "gateway_timeout",
             Self::Loop => "loop_detected",
         }
@@ -128,6 +130,7 @@ impl Answer {
             Self::Limited { limit, retry_after, .. } => return limited(limit, *retry_after).into(),
             Self::MalformedBody => "the request body is malformed",
             Self::Abandoned => "the client closed the connection",
+            Self::NoTokenKeys { .. } => "tokens can't be checked at the moment",
             Self::Forbidden => "this request is blocked",
             Self::NotFound => "no route matches this request",
             Self::MethodNotAllowed(_) => "this method is not allowed here",
@@ -184,7 +187,9 @@ impl Answer {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Limited { retry_after, .. } => retry_after.map(retry_after_seconds),
-            Self::Unavailable | Self::Overloaded | Self::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)) => Some(1),
+            // What is due at once is due, and `0` would be a loop.
+            Self::NoTokenKeys { retry_after } => Some(retry_after_seconds(*retry_after).max(1)),
+            Self::Unavailable | Self::Overloaded => Some(1),
             _ => None,
         }
     }
@@ -229,7 +234,6 @@ fn challenge(fault: IdentityFault) -> Option<HeaderValue> {
         IdentityFault::UnknownKey | IdentityFault::ExpiredKey | IdentityFault::AmbiguousKey => {
             Some(HeaderValue::from_static("ApiKey realm=\"tollgate\""))
         }
-        IdentityFault::Token(TokenFault::NoKeys) => None,
         IdentityFault::Token(fault) => {
             HeaderValue::from_str(&format!("Bearer realm=\"tollgate\", error=\"invalid_token\", error_description=\"{fault}\""))
                 .ok()
@@ -265,6 +269,7 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 pub(super) mod tests {
     use super::*;
     use crate::clock::SECOND;
+    use crate::identity::jwt::TokenFault;
 
     pub(super) fn all() -> Vec<Answer> {
         let limited = |retry_after| Answer::Limited {
@@ -282,7 +287,7 @@ pub(super) mod tests {
             Answer::Abandoned,
             Answer::Unauthorized(IdentityFault::UnknownKey),
             Answer::Unauthorized(IdentityFault::Token(TokenFault::Signature)),
-            Answer::Unauthorized(IdentityFault::Token(TokenFault::NoKeys)),
+            Answer::NoTokenKeys { retry_after: 9 * SECOND },
             Answer::Forbidden,
             Answer::NotFound,
             Answer::MethodNotAllowed(vec![Method::GET]),

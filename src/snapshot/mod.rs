@@ -3,6 +3,7 @@
 //! `compile` makes it, a request loads it once, and a reload puts another in its place. Counters, connections and
 //! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::headers::{Family, IdentityHeaders};
-use crate::identity::IdentityRules;
+use crate::identity::{Grouping, IdentityRules, LoggedAddress, Pseudonyms};
 use crate::policy::Policy;
 use crate::request::PathRules;
 use crate::respond::{BodyForm, GrpcStatus};
@@ -141,7 +142,31 @@ pub struct AccessLog {
     pub format: Format,
     /// Of 2^32 requests, how many are logged; refusals and errors always are.
     pub sample: u64,
+    /// How much of an address is told.
+    pub addresses: Addresses,
 }
+
+/// How much of a client's address the access log tells.
+#[derive(Debug)]
+pub enum Addresses {
+    /// All of it.
+    Full,
+    /// Its network, and a pseudonym for the rest.
+    Hashed(Pseudonyms),
+}
+
+impl Addresses {
+    /// What is told of an address that limits group in this way.
+    #[must_use]
+    pub fn logged(&self, address: IpAddr, grouping: Grouping) -> LoggedAddress {
+        match self {
+            Self::Full => LoggedAddress { network: WHOLE.network_of(address), pseudonym: None },
+            Self::Hashed(pseudonyms) => pseudonyms.logged(address, grouping),
+        }
+    }
+}
+
+const WHOLE: Grouping = Grouping { ipv4_prefix: 32, ipv6_prefix: 128 };
 
 /// Counters of a limit.
 #[derive(Debug)]

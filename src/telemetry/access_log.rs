@@ -42,10 +42,12 @@ pub struct Line<'a> {
     pub grpc_status: Option<u16>,
     /// Microseconds to the last byte.
     pub duration_us: u64,
-    /// The address as limits count it.
+    /// The client's address, or as much of it as is told.
     pub address: IpAddr,
-    /// Its prefix's length.
+    /// The length of the prefix that is told.
     pub prefix: u8,
+    /// What stands for the rest of the address: 48 bits.
+    pub client_hash: Option<u64>,
     /// The known client.
     pub client: Option<&'a str>,
     /// The beginning of the digest of the key that it presented.
@@ -246,6 +248,9 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     if let Some(code) = line.grpc_status {
         let _ = write!(out, ",\"grpc_status\":{code}");
     }
+    if let Some(hash) = line.client_hash {
+        let _ = write!(out, ",\"client_hash\":\"{hash:012x}\"");
+    }
     if line.delayed_us > 0 {
         let _ = write!(out, ",\"delayed_us\":{}", line.delayed_us);
     }
@@ -276,6 +281,9 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     }
     if let Some(key) = line.key {
         let _ = write!(out, " key={key}");
+    }
+    if let Some(hash) = line.client_hash {
+        let _ = write!(out, " client_hash={hash:012x}");
     }
     out.push(b'\n');
 }
@@ -326,8 +334,9 @@ mod tests {
             status: 429,
             grpc_status: None,
             duration_us: 12,
-            address: "203.0.113.7".parse().unwrap(),
-            prefix: 32,
+            address: "203.0.113.0".parse().unwrap(),
+            prefix: 24,
+            client_hash: Some(0xa1),
             client: Some("acme"),
             key: Some("5e884898da28"),
             tier: "pro",
@@ -352,6 +361,7 @@ mod tests {
         assert_eq!(value["time"], "2023-11-14T22:13:20.042Z");
         assert_eq!(value["limited_by"], "plan");
         assert_eq!(value["key"], "5e884898da28");
+        assert_eq!((&value["address"], &value["client_hash"]), (&"203.0.113.0/24".into(), &"0000000000a1".into()));
     }
 
     #[test]
@@ -389,7 +399,7 @@ mod tests {
         drop((sink, queue));
         writer.run(output);
         let read = |path| std::fs::read_to_string(path).unwrap();
-        let expected = "2023-11-14T22:13:20.042Z 203.0.113.7/32 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan key=5e884898da28\n";
+        let expected = "2023-11-14T22:13:20.042Z 203.0.113.0/24 acme \"GET /x HTTP/1.1\" 429 12us route=- tier=pro limited_by=plan key=5e884898da28 client_hash=0000000000a1\n";
         assert_eq!(read(&moved), expected);
         assert_eq!(read(&path), expected.replace("/x", "/y"));
     }

@@ -22,8 +22,8 @@ pub struct ClaimPaths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimId(pub u16);
 
-/// Who a token is about. A claim that is absent, empty, `null`, a list or an object is none; numbers and booleans are
-/// their JSON text.
+/// Who a token is about. Text, booleans and whole numbers of 64 bits are their JSON text. A claim that is absent, empty, `null`, a list,
+/// an object or any other number is none: such numbers are rounded when they are read, and two users must not become one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// The user's name.
@@ -70,9 +70,9 @@ fn text(value: &Value) -> Option<Box<str>> {
     match value {
         Value::String(text) if text.is_empty() => None,
         Value::String(text) => Some(text.as_str().into()),
-        Value::Number(number) => Some(number.to_string().into()),
+        Value::Number(number) if number.is_u64() || number.is_i64() => Some(number.to_string().into()),
         Value::Bool(truth) => Some(truth.to_string().into()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
+        Value::Number(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
@@ -126,6 +126,7 @@ mod tests {
     fn a_path_leads_into_objects_and_a_name_may_have_dots() {
         let said = object(json!({
             "sub": "u-1", "realm_access": { "tenant": "acme", "n": 7, "list": ["a"] }, "a.b": { "c.d": true }, "empty": "", "nil": null,
+            "most": u64::MAX, "least": i64::MIN, "more": 18_446_744_073_709_551_616_f64, "half": 0.5, "float": 7.0,
             "https://example.com/tenant": "dots", "a": { "b": "shadowed", "x.y": { "z": "deep" } }
         }));
         let text = |path: &str| find(&said, path).and_then(super::text);
@@ -139,6 +140,11 @@ mod tests {
             ("a.b", None),
             ("a.x.y.z", Some("deep")),
             ("https://example.com/tenant", Some("dots")),
+            ("most", Some("18446744073709551615")),
+            ("least", Some("-9223372036854775808")),
+            ("more", None),
+            ("half", None),
+            ("float", None),
             ("empty", None),
             ("nil", None),
             ("", None),

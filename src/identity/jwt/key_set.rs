@@ -39,6 +39,9 @@ pub enum KeyError {
     /// Not a public key.
     #[error("not a public key in PEM form of RSA (2048 bits or more), P-256, P-384 or Ed25519")]
     NotAPublicKey,
+    /// More than one PEM block: which of them is meant would be a guess.
+    #[error("more than one key or certificate; keep the one that tokens are signed with, or write a key set for `jwks_file`")]
+    Several,
     /// The key that signs.
     #[error("this is a private key; the gateway needs the public one only")]
     Private,
@@ -73,6 +76,9 @@ impl KeySet {
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         if memchr::memmem::find(pem, b"PRIVATE KEY-----").is_some() {
             return Err(KeyError::Private);
+        }
+        if memchr::memmem::find_iter(pem, b"-----BEGIN ").count() > 1 {
+            return Err(KeyError::Several);
         }
         let read =
             DecodingKey::from_ed_pem(pem).or_else(|_| DecodingKey::from_ec_pem(pem)).or_else(|_| DecodingKey::from_rsa_pem(pem));
@@ -290,6 +296,7 @@ mod tests {
         assert_eq!(KeySet::from_pem(b"-----BEGIN PRIVATE KEY-----").err(), Some(KeyError::Private));
         assert_eq!(KeySet::from_pem(b"-----BEGIN EC PRIVATE KEY-----").err(), Some(KeyError::Private));
         assert_eq!(KeySet::from_pem(b"ssh-rsa AAAA").err(), Some(KeyError::NotAPublicKey));
+        assert_eq!(KeySet::from_pem(b"-----BEGIN PUBLIC KEY-----\n-----BEGIN PUBLIC KEY-----").err(), Some(KeyError::Several));
         assert_eq!(KeySet::from_secret(b"").err(), Some(KeyError::EmptySecret));
     }
 }

@@ -200,7 +200,11 @@ fn headers_that_mean_something_else_are_not_believed() {
         ("nonsense", TokenFault::Malformed),
         (r#"{"alg":"HS256","kid":7}"#, TokenFault::Malformed),
         (r#"{"alg":"HS256","crit":["exp"]}"#, TokenFault::Malformed),
+        (r#"{"alg":"HS256","crit":["b64"],"b64":true}"#, TokenFault::Malformed),
+        (r#"{"alg":"HS256","crit":null}"#, TokenFault::Malformed),
+        (r#"{"alg":"HS256","crit":[]}"#, TokenFault::Malformed),
         (r#"{"alg":"HS256","b64":false}"#, TokenFault::Malformed),
+        (r#"{"alg":"HS256","b64":null}"#, TokenFault::Malformed),
         (r#"{"alg":"HS512"}"#, TokenFault::Algorithm),
         (r#"{"alg":"RS256"}"#, TokenFault::Algorithm),
         (r#"{"alg":"HS256"}"#, TokenFault::Signature),
@@ -269,6 +273,9 @@ fn where_keys_are_looked_for_too_the_shape_decides() {
     assert_eq!(find(&[bearer("k1")], &shared), Ok(None));
     assert_eq!(find(&["Basic YTpi".to_owned()], &[]), Ok(None));
     assert_eq!(find(&["bearer".to_owned()], &[]), Ok(None));
+    assert_eq!(find(&[format!("Bearer\t{token}")], &[]), Ok(Some(token.clone())));
+    assert_eq!(find(&[format!("Bearer:{token}")], &[]), Err(TokenFault::Ambiguous));
+    assert_eq!(find(&[bearer("k1 k2")], &shared), Err(TokenFault::Ambiguous));
     assert_eq!(find(&[bearer(&token), bearer(&token)], &[]), Err(TokenFault::Ambiguous));
 }
 

@@ -33,6 +33,8 @@ const ROWS: &[Row] = &[
     ("CA-9 without a list it begins with the peer", "trusted_proxies: loopback", None, "", &[("x-forwarded-for", "127.0.0.5"), ("forwarded", "")]),
     ("CA-9 hops are continued too", "trusted_proxies: { hops: 2 }", None, "X-Forwarded-For: 198.51.100.1, 10.0.0.1\n", &[
         ("x-forwarded-for", "198.51.100.1, 10.0.0.1, 127.0.0.5")]),
+    ("CA-7 what a trusted peer wrote stays as it wrote it", "trusted_proxies: loopback", None, "X-Forwarded-For: ::ffff:198.51.100.1\n", &[
+        ("x-forwarded-for", "::ffff:198.51.100.1, 127.0.0.5")]),
     ("CA-10 what a trusted peer says of the client's side stays", "trusted_proxies: loopback", None, "X-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\nX-Forwarded-Port: 8443\n", &[
         ("x-forwarded-proto", "https"), ("x-forwarded-host", "shop.example"), ("x-forwarded-port", "8443")]),
     ("CA-10 an upgrade to a WebSocket is http", "trusted_proxies: []", None, "Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n", &[

@@ -52,9 +52,9 @@ fn nobody_else_can_tell_it() {
     let gateway = Gateway::before(&origin, &config());
     let mut table = Table::new("forged identities");
     for name in TOLD {
-        for spelling in
-            [name.to_owned(), name.to_uppercase(), name.replace('-', "_"), name.replace('-', "."), name.replacen('-', "_", 1)]
-        {
+        let others = "!#$%&'*+.^_`|~".chars().map(|other| name.replace('-', &other.to_string()));
+        let spellings = [name.to_owned(), name.to_uppercase(), name.replacen('-', "_", 1)];
+        for spelling in spellings.into_iter().chain(others) {
             for (from, more) in [("127.0.0.1", ""), ("127.0.0.9", ""), ("127.0.0.1", &*format!("connection: {name}\n"))] {
                 origin.forget();
                 ask_from(from, &gateway, &format!("{more}{spelling}: EVIL\n"));
@@ -89,4 +89,24 @@ fn without_forward_nothing_is_told() {
     let gateway = Gateway::before(&origin, &format!("clients: [{{ id: plain, api_keys: ['{}'] }}]", hashed("k2")));
     ask(&gateway, "x-api-key: k2\n");
     assert!(told(&origin.wait(1)).concat().is_empty());
+}
+
+/// CGI makes `HTTP_API_KEY` of both `api_key` and `api-key`.
+#[test]
+fn a_twin_of_a_key_header_does_not_reach_the_upstream() {
+    let origin = Origin::ok();
+    let config = format!(
+        "identity: {{ api_key: {{ sources: {{ header: api_key }} }} }}\nclients: [{{ id: a, api_keys: ['{}'] }}]",
+        hashed("k1")
+    );
+    let gateway = Gateway::before(&origin, &config);
+    for (sent, forwarded) in
+        [("api_key: k1\n", vec!["k1"]), ("api-key: EVIL\n", vec![]), ("api.key: EVIL\napi_key: k1\n", vec!["k1"])]
+    {
+        origin.forget();
+        assert_eq!(ask(&gateway, sent).status, 200, "{sent:?}");
+        let seen = origin.wait(1);
+        assert_eq!(fields(&seen.headers, "api_key"), forwarded, "{sent:?}");
+        assert!(!String::from_utf8_lossy(&seen.wire).contains("EVIL"), "{sent:?}");
+    }
 }

@@ -5,6 +5,7 @@ mod counting;
 mod expiry;
 mod file;
 mod forward;
+mod hidden;
 mod privacy;
 mod strip;
 

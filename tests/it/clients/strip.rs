@@ -35,6 +35,13 @@ const ROWS: &[Row] = &[
     ("/", "cookie: keys=1;token=a.b.c\n", "/", &["cookie: keys=1;token=a.b.c"], "k1"),
     ("/?key=second", "x-api-key: k1\ncookie: key=third\n", "/", &[], "second"),
     ("/?a=key=x", "", "/?a=key=x", &[], "k1"),
+    ("/?a=1;key=k1&b", "", "/?a=1;b", &[], "k1"),
+    ("/?+key=k1", "", "/", &[], "k1"),
+    ("/", "authorization: Bearer\tk1\n", "/", &[], "authorization"),
+    ("/", "cookie: a=1; key =k1; b=2\n", "/", &["cookie: a=1; b=2"], "k1"),
+    ("/", "cookie: a=1; key=\"k1\"\n", "/", &["cookie: a=1"], "k1"),
+    ("/", "cookie: a=1; c=3, key=k1; b=2\n", "/", &["cookie: a=1; b=2"], "k1"),
+    ("/", "x-api-key: k1\ncookie: key=\"k; k1\"; b=2\n", "/", &["cookie: b=2"], "k1"),
 ];
 
 #[test]

@@ -204,7 +204,7 @@ impl Serve {
         };
         let (chain, key) = parsed(pair);
         let mut config = builder.with_single_cert(chain, key).unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Self(Arc::new(config))
     }
 

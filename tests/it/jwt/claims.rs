@@ -36,6 +36,13 @@ fn a_user_is_counted_whichever_token_names_it_and_as_one_that_a_proxy_names() {
     // Numbers are their text; without a user a token is nobody's, and the limit is not about it.
     let number = bearer(&signer, json!({ "sub": 7 }));
     assert_eq!(statuses(&gateway, &[&number, "X-User-Id: 7", &number]), [200, 200, 429]);
+    // Those that are rounded are none: two users would become one.
+    for large in ["18446744073709551616", "18446744073709551617", "1e3", "0.5"] {
+        let claims: Value = serde_json::from_str(&format!("{{\"sub\":{large}}}")).unwrap();
+        assert_eq!(statuses(&gateway, &[bearer(&signer, claims).as_str(); 3]), [200; 3], "{large}");
+    }
+    let largest = bearer(&signer, json!({ "sub": u64::MAX }));
+    assert_eq!(statuses(&gateway, &[largest.as_str(); 3]), [200, 200, 429]);
     let nobody = bearer(&signer, json!({ "sub": "" }));
     assert_eq!(statuses(&gateway, &[&nobody, &nobody, &nobody]), [200, 200, 200]);
 }

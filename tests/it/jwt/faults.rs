@@ -72,7 +72,7 @@ fn what_is_wrong_with_a_token_is_401_and_a_metric_says_what() {
         ("garbage", "k1".to_owned(), "malformed"),
         ("more garbage", "a.b.c".to_owned(), "malformed"),
         ("five parts", "a.b.c.d.e".to_owned(), "malformed"),
-        ("a blank in it", "a.b.c d".to_owned(), "malformed"),
+        ("a blank in it", "a.b.c d".to_owned(), "ambiguous"),
     ];
     let mut table = Table::new("tokens");
     for (name, token, expected) in rows {
@@ -86,12 +86,43 @@ fn what_is_wrong_with_a_token_is_401_and_a_metric_says_what() {
             "verified" => continue,
             "expired" => "the token has expired",
             "not_yet_valid" => "the token is not valid yet",
+            "ambiguous" => "more than one token was sent, or one that can be read in two ways",
             _ => "the token is not valid",
         };
         let wanted = format!("Bearer realm=\"tollgate\", error=\"invalid_token\", error_description=\"{description}\"");
         table.row(name, if challenge == wanted { String::new() } else { format!("challenged with {challenge}") });
         let shown = [response.text(), gateway.log(), gateway.metrics()].concat();
         table.row(name, if token.len() > 10 && shown.contains(&token) { "the token is shown" } else { "" });
+    }
+}
+
+/// RFC 7515 section 4.1.11: what is critical must be understood, and nothing is.
+#[test]
+fn no_critical_extension_is_understood_and_only_the_claims_that_are_asked_for_matter() {
+    let origin = Origin::ok();
+    let signer = Signer::new(Kind::Rsa, "a");
+    let gateway = Gateway::before(&origin, &jwt(&pem_keys(&signer), &format!("{RULES}, claims: {{ user: uid }}")));
+    let header = |more: Value| {
+        let mut header = json!({ "alg": "RS256" });
+        header.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        signer.token_with(&header, claims())
+    };
+    let rs256 = |claims| signer.token("RS256", claims);
+    let rows = [
+        ("b64", header(json!({ "crit": ["b64"], "b64": true })), 401),
+        ("null", header(json!({ "crit": null })), 401),
+        ("an empty list", header(json!({ "crit": [] })), 401),
+        ("text", header(json!({ "crit": "x" })), 401),
+        ("an extension that is not critical", header(json!({ "x": 1 })), 200),
+        ("sub is a list", rs256(with("sub", json!(["u-1"]))), 200),
+        ("sub is an object", rs256(with("sub", json!({ "id": "u-1" }))), 200),
+        ("sub is null", rs256(with("sub", Value::Null)), 200),
+        ("jti and iat are objects", rs256(with("iat", json!({ "jti": {} }))), 200),
+        ("the user is a list", rs256(with("uid", json!(["u-1"]))), 200),
+    ];
+    let mut table = Table::new("extensions and claims");
+    for (name, token, status) in rows {
+        table.outcome(name, &status.to_string(), &present(&gateway, &token).status.to_string());
     }
 }
 
@@ -187,9 +218,11 @@ fn check_says_what_is_wrong_with_keys() {
     let public = rsa.pem_file().display().to_string();
     let set = at("set.json", json!({ "keys": [ec.jwk()] }).to_string().as_bytes());
     let short = base64url(&[0; 31]);
+    let two = at("two.pem", &[rsa.pem(), ec.pem()].concat());
     let rows = [
         ("{}", "", "keys: write exactly one of jwks_url, jwks_file, public_key_file and secret"),
         (&format!("{{ secret: x, jwks_file: '{set}' }}"), "", "keys: write exactly one of"),
+        (&format!("{{ public_key_file: '{two}' }}"), "", "two.pem: more than one key or certificate"),
         ("{ jwks_file: /nowhere }", "", "keys.jwks_file: /nowhere: No such file"),
         ("{ jwks_file: / }", "", "keys.jwks_file: /: not a regular file"),
         (&format!("{{ jwks_file: '{text}' }}"), "", "text.json: not a JSON Web Key Set"),
@@ -197,7 +230,8 @@ fn check_says_what_is_wrong_with_keys() {
         (&format!("{{ jwks_file: '{set}' }}"), "algorithms: [RS256]", "no key here is good for any of `algorithms`"),
         (&format!("{{ jwks_file: '{set}' }}"), "algorithms: [ES256, HS256]", "algorithms: HS algorithms are for secrets"),
         (&format!("{{ jwks_file: '{set}' }}"), "algorithms: []", "algorithms: without an algorithm"),
-        (&format!("{{ jwks_file: '{set}' }}"), "algorithms: [none]", "unknown variant `none`"),
+        (&format!("{{ jwks_file: '{set}' }}"), "algorithms: [none]", "algorithms[0]: expected one of `RS256`"),
+        (&format!("{{ jwks_file: '{set}' }}"), "algorithms: [ES265]", "unknown variant `ES265`, expected one of"),
         (&format!("{{ public_key_file: '{private}' }}"), "", "this is a private key"),
         (&format!("{{ public_key_file: '{set}' }}"), "", "not a public key in PEM form"),
         (&format!("{{ public_key_file: '{public}' }}"), "algorithms: [HS256]", "no key here is good for any of `algorithms`"),

@@ -2,7 +2,7 @@
 
 use super::signer::{Kind, Signer, key_set};
 use super::{jwt, present, result};
-use crate::harness::{Gateway, Next, Origin, Unreachable, together, until};
+use crate::harness::{Gateway, Next, Origin, Unreachable, happens, together, until};
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -153,6 +153,8 @@ fn keys_in_force_stay_while_the_issuer_is_down_and_over_a_reload() {
         ("status", Answer::Bytes(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n".to_vec())),
         ("invalid", Answer::Bytes([ok.clone(), b"Content-Length: 5\r\n\r\nhello".to_vec()].concat())),
         ("too_large", Answer::Bytes(huge)),
+        ("empty", Answer::Keys("{\"keys\":[]}".to_owned())),
+        ("empty", Answer::Keys("{\"keys\":[{\"kty\":\"AKP\",\"kid\":\"a\"}]}".to_owned())),
         ("http", Answer::Bytes([ok, b"Content-Length: 50\r\n\r\n{\"keys\":[]}".to_vec()].concat())),
     ];
     for (result, wrong) in wrongs {
@@ -179,13 +181,71 @@ fn an_issuer_changes_its_keys_and_no_request_fails() {
     assert_eq!(issuer.fetches(), 2, "one fetch at the start and one for all that missed the key");
     // Strangers with made-up key ids do not get through to the issuer, and don't wait.
     let start = Instant::now();
-    let forged = |kid: usize| b.token_with(&json!({ "alg": "ES256", "kid": format!("made-up-{kid}") }), json!({ "sub": "u-1" }));
     for kid in 0..10 {
-        assert_eq!(present(&gateway, &forged(kid)).status, 401);
+        let response = present(&gateway, &forged(&b, kid));
+        let seconds: u64 = response.header("retry-after").expect("when to come again").parse().unwrap();
+        assert_eq!((response.status, response.json()["error"].as_str()), (503, Some("service_unavailable")));
+        assert!((1..=10).contains(&seconds), "{seconds}");
+        assert_eq!(response.header("www-authenticate"), None);
     }
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(issuer.fetches(), 2);
-    assert_eq!(result(&gateway, "unknown_key"), 10.0);
+    assert_eq!(result(&gateway, "key_pending"), 10.0);
+}
+
+fn forged(signer: &Signer, kid: usize) -> String {
+    signer.token_with(&json!({ "alg": "ES256", "kid": format!("made-up-{kid}") }), json!({ "sub": "u-1" }))
+}
+
+#[test]
+fn a_made_up_key_id_does_not_get_a_new_keys_tokens_refused() {
+    let (origin, a, b) = (Origin::ok(), signer("a"), signer("b"));
+    let issuer = Issuer::of(&[&a]);
+    let gateway = Gateway::before(&origin, &issuer.config("refresh: 1h", ""));
+    assert_eq!(status(&gateway, &a), 200);
+    // The issuer is asked, and doesn't have it.
+    assert_eq!(present(&gateway, &forged(&a, 0)).status, 401);
+    assert_eq!(present(&gateway, &forged(&a, 0)).status, 401);
+    assert_eq!(issuer.fetches(), 2);
+    issuer.has(&[&a, &b]);
+    // Not before ten seconds are over; a flood in between makes it neither earlier nor later.
+    let mut seen = Vec::new();
+    let is_believed = happens(Duration::from_secs(20), || {
+        present(&gateway, &forged(&a, 1 + seen.len()));
+        seen.push(status(&gateway, &b));
+        seen.last() == Some(&200)
+    });
+    assert!(is_believed && seen.iter().all(|status| [200, 503].contains(status)), "{seen:?}");
+    assert!(seen.contains(&503), "{seen:?}");
+    assert_eq!(issuer.fetches(), 3);
+    // That fetch was for this one too.
+    assert_eq!(present(&gateway, &forged(&a, 1)).status, 401);
+}
+
+#[test]
+fn while_the_issuer_is_down_an_unknown_key_is_not_the_clients_fault() {
+    let (origin, a, b) = (Origin::ok(), signer("a"), signer("b"));
+    let issuer = Issuer::of(&[&a]);
+    let gateway = Gateway::before(&origin, &issuer.config("refresh: 1h", ""));
+    assert_eq!(status(&gateway, &a), 200);
+    issuer.answer(Answer::HangUp);
+    assert_eq!(status(&gateway, &b), 503);
+    assert_eq!(status(&gateway, &a), 200);
+    issuer.has(&[&a, &b]);
+    until("the issuer is asked again", || status(&gateway, &b) == 200);
+}
+
+#[test]
+fn the_query_of_an_issuers_url_is_not_logged() {
+    let (origin, a) = (Origin::ok(), signer("a"));
+    let issuer = Issuer::new(Answer::HangUp);
+    let gateway = Gateway::before(&origin, &issuer.config("", "").replace("x=y", "code=canary"));
+    until("the fetch fails", || gateway.log().contains("cannot fetch token keys"));
+    issuer.has(&[&a]);
+    until("the keys are in force", || status(&gateway, &a) == 200);
+    let log = gateway.log();
+    assert!(log.contains("/jwks.json") && log.contains("token keys in force") && !log.contains("canary"), "{log}");
+    assert!(issuer.origin.seen().iter().all(|seen| seen.line == "GET /jwks.json?code=canary HTTP/1.1"));
 }
 
 #[test]

@@ -56,3 +56,23 @@ fn trailers_carry_no_identity_and_no_key() {
         assert_eq!(names, ["x-sum"], "trusted: {trusted}");
     }
 }
+
+#[test]
+fn the_admin_listener_takes_a_token_behind_a_scheme_in_any_case() {
+    let gateway = Gateway::start(
+        "admin: { address: '127.0.0.1:0', token: t0ken }\nroutes: [{ name: r, match: { path: / }, respond: {} }]\nupstreams: {}",
+    );
+    for (authorization, status) in [
+        ("Bearer t0ken", 200),
+        ("bearer t0ken", 200),
+        ("BEARER  t0ken", 200),
+        ("Bearer T0KEN", 401),
+        ("Bearer t0ken x", 401),
+        ("Bearert0ken", 401),
+        ("Basic t0ken", 401),
+        ("Bearer ", 401),
+    ] {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n\r\n");
+        assert_eq!(exchange(gateway.admin(), request).status(), status, "{authorization:?}");
+    }
+}
