@@ -24,3 +24,4 @@ pub mod telemetry;
 pub mod tls;
 pub mod units;
 pub mod upstream;
+pub mod websocket;

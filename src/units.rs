@@ -30,6 +30,9 @@ pub enum UnitError {
     /// A duration longer than a year, or zero where time must pass.
     #[error("`{0}` is out of range; the longest duration is 366d, and a period must not be zero")]
     Range(String),
+    /// Not `SIZE/PERIOD`.
+    #[error("`{0}` is not a rate of bytes; write SIZE/PERIOD, such as 1MiB/s or 64KiB/s burst 1MiB")]
+    NotAByteRate(String),
     /// Not a size.
     #[error("`{0}` is not a size; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")]
     Size(String),
@@ -54,6 +57,10 @@ pub enum RateOrUnlimited {
     /// No limit at all.
     Unlimited,
 }
+
+/// A rate whose cells are bytes, as it is written: `SIZE/PERIOD [burst SIZE]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteRate(pub Rate);
 
 /// A length of time. `0s` is allowed; who needs more says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +89,19 @@ impl std::str::FromStr for RateOrUnlimited {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         if text == "unlimited" { Ok(Self::Unlimited) } else { text.parse().map(Self::Rate) }
+    }
+}
+
+impl std::str::FromStr for ByteRate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (quota, burst) = match text.split_once(" burst ") {
+            Some((quota, burst)) => (quota, Some(parse_bytes(burst.trim())?)),
+            None => (text, None),
+        };
+        let (count, period) = quota.split_once('/').ok_or_else(|| UnitError::NotAByteRate(text.to_owned()))?;
+        Ok(Self(Rate { count: parse_bytes(count.trim())?, period: parse_period(period.trim())?, burst }))
     }
 }
 
@@ -138,6 +158,15 @@ fn parse_count(text: &str) -> Result<u64, UnitError> {
         0 => Err(UnitError::Zero),
         count if count > MAX_COUNT => Err(UnitError::Count(text.to_owned())),
         count => Ok(count),
+    }
+}
+
+/// A size that is counted with.
+fn parse_bytes(text: &str) -> Result<u64, UnitError> {
+    match text.parse()? {
+        ByteSize(0) => Err(UnitError::Zero),
+        ByteSize(bytes) if bytes > MAX_COUNT => Err(UnitError::Count(text.to_owned())),
+        ByteSize(bytes) => Ok(bytes),
     }
 }
 
@@ -216,6 +245,7 @@ macro_rules! deserialize_word {
 
 deserialize_word! {
     RateOrUnlimited, "Rate", "a rate such as 100/min or 5/s burst 10, or unlimited", r"^(unlimited|[0-9_]+ */ *[0-9a-z]+( burst [0-9_]+)?)$";
+    ByteRate, "ByteRate", "a rate of bytes such as 1MiB/s or 64KiB/s burst 1MiB", r"^[0-9_]+(B|KiB|MiB|GiB|KB|MB|GB)? */ *[0-9a-z]+( burst [0-9_]+(B|KiB|MiB|GiB|KB|MB|GB)?)?$";
     Span, "Duration", "a duration such as 250ms, 30s or 5m", r"^[0-9_]+(ms|s|m|h|d)?$";
     ByteSize, "Size", "a size such as 64KiB or 10MiB", r"^[0-9_]+(B|KiB|MiB|GiB|KB|MB|GB)?$";
 }
@@ -308,6 +338,29 @@ mod tests {
         }
         assert_eq!("9999999999999999999d".parse::<Span>(), Err(UnitError::Range("9999999999999999999d".into())));
         assert!("5 m".parse::<Span>().is_err() && "m".parse::<Span>().is_err() && "٣s".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn rates_of_bytes_are_read() {
+        for (text, count, seconds, burst) in [
+            ("1MiB/s", 1 << 20, 1, None),
+            ("64KiB/s burst 1MiB", 64 << 10, 1, Some(1 << 20)),
+            ("500/min", 500, 60, None),
+            ("1_000 / 15min burst 2KB", 1000, 900, Some(2000)),
+        ] {
+            let ByteRate(rate) = text.parse().unwrap();
+            assert_eq!((rate.count, rate.period.as_secs(), rate.burst), (count, seconds, burst), "{text}");
+        }
+        for (text, expected) in [
+            ("1MiB", UnitError::NotAByteRate("1MiB".into())),
+            ("0/s", UnitError::Zero),
+            ("1MiB/s burst 0KiB", UnitError::Zero),
+            ("1TiB/s", UnitError::Size("1TiB".into())),
+            ("1000GiB/s", UnitError::Count("1000GiB".into())),
+            ("1MiB/fortnight", UnitError::Period("fortnight".into())),
+        ] {
+            assert_eq!(text.parse::<ByteRate>(), Err(expected), "{text}");
+        }
     }
 
     #[test]

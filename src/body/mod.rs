@@ -150,6 +150,27 @@ impl<G: EndOfBody> EndOfBody for Box<G> {
     }
 }
 
+/// Nobody waits for the end of a body whose end means nothing: that of an answer behind which the connection goes on as something else.
+impl<G: EndOfBody> EndOfBody for Option<G> {
+    fn passed(&mut self, data: &Bytes) {
+        if let Some(guard) = self {
+            guard.passed(data);
+        }
+    }
+
+    fn trailed(&mut self, trailers: &HeaderMap) {
+        if let Some(guard) = self {
+            guard.trailed(trailers);
+        }
+    }
+
+    fn ended(&mut self, end: End) {
+        if let Some(guard) = self {
+            guard.ended(end);
+        }
+    }
+}
+
 /// A response's body: bytes at hand, or a stream `S`. Dropping it, which hyper does at its end or when the client has
 /// left, ends the guard `G`.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! How long a response waits for its client, where one connection carries many responses.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::deadline::Deadline;
@@ -15,6 +16,7 @@ use crate::clock::deadline::Deadline;
 pub struct Patience {
     deadline: Deadline,
     limit: Duration,
+    cut: Cell<bool>,
 }
 
 thread_local! {
@@ -24,7 +26,7 @@ thread_local! {
 impl Patience {
     /// Runs a task that sends one response; ends it when the client has not taken a piece for `limit`.
     pub async fn watch(limit: Duration, task: impl Future) {
-        let patience = Rc::new(Self { deadline: Deadline::new(), limit });
+        let patience = Rc::new(Self { deadline: Deadline::new(), limit, cut: Cell::new(false) });
         let mut task = std::pin::pin!(task);
         std::future::poll_fn(|cx| {
             let polled = {
@@ -34,6 +36,37 @@ impl Patience {
             if polled.is_ready() { polled } else { patience.deadline.poll_due(cx) }
         })
         .await;
+    }
+
+    /// Lends the watch of the task that is being polled to whatever goes on over its stream.
+    #[must_use]
+    pub fn of_this_task() -> Option<Rc<Self>> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    /// Runs the task that sends what a tunnel over the stream carries. A tunnel has a timeout of its own, so nothing runs here until the
+    /// stream is [cut](Self::cut).
+    pub async fn carry_on(self: Rc<Self>, task: impl Future) {
+        self.deadline.disarm();
+        let mut task = std::pin::pin!(task);
+        std::future::poll_fn(|cx| {
+            // Looked at first: whoever cuts also drops his end, and the task must not take that for the stream's.
+            if self.cut.get() {
+                return Poll::Ready(());
+            }
+            match task.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(()),
+                Poll::Pending => self.deadline.poll_due(cx),
+            }
+        })
+        .await;
+    }
+
+    /// Ends the task that sends over the stream, which resets the stream if it has not ended.
+    pub fn cut(&self) {
+        self.cut.set(true);
+        // Wakes it, should nothing else.
+        self.deadline.arm(Duration::ZERO);
     }
 
     /// The watch of the task that is being polled. A response is about to be made there: it is the client's turn until its body is asked

@@ -76,7 +76,7 @@ fn connection(arguments: &Arguments) -> anyhow::Result<ConnInfo> {
     let Some(file) = &arguments.certificate else { return Ok(ConnInfo::new(peer, "http")) };
     let pem = read_small(file).with_context(|| format!("--certificate: {}", file.display()))?;
     let der = CertificateDer::from_pem_slice(&pem).ok().context("--certificate: no certificate in PEM form")?;
-    Ok(ConnInfo { certificate: Some(Box::new(ClientCertificate::new(&der))), ..ConnInfo::new(peer, "https") })
+    Ok(ConnInfo::new(peer, "https").showing(Some(Box::new(ClientCertificate::new(&der)))))
 }
 
 fn request(arguments: &Arguments) -> anyhow::Result<Request<()>> {

@@ -15,6 +15,7 @@ mod routes;
 mod schedules;
 mod tls;
 mod tokens;
+mod upgrades;
 mod upstreams;
 
 use std::collections::BTreeMap;
@@ -137,7 +138,8 @@ impl<'c> Compiler<'c> {
         let process = self.process();
         let rejection = self.rejection();
         let limit_metrics = limits.iter().map(|limit| self.limit_metrics(&limit.name, &names)).collect();
-        let route_metrics = config.routes.iter().map(|route| self.route_metrics(&route.name)).collect();
+        let route_metrics =
+            config.routes.iter().map(|route| self.route_metrics(&route.name, self.upgrade_metrics(route))).collect();
         let ignore_case = config.paths.ignore_case == config::IgnoreCase::Always;
         let (identity, identity_headers) = self.identity(names);
         Some(Snapshot {
@@ -161,7 +163,7 @@ impl<'c> Compiler<'c> {
             access_log: self.access_log(),
             limit_metrics,
             route_metrics,
-            unrouted_metrics: self.route_metrics(""),
+            unrouted_metrics: self.route_metrics("", None),
             listeners,
             process: process?,
         })

@@ -9,7 +9,7 @@ use crate::config::diagnostic::Path;
 use crate::config::{self, List};
 use crate::headers::HeaderEdits;
 use crate::policy::{Action, Matcher, Pattern, Piece, Rewrite, Route, RouteId};
-use crate::snapshot::RouteMetrics;
+use crate::snapshot::{RouteMetrics, UpgradeMetrics};
 use crate::telemetry::metrics;
 
 impl Compiler<'_> {
@@ -33,6 +33,7 @@ impl Compiler<'_> {
             let timeouts = path.key("timeouts");
             let response_timeout = route.timeouts.response.map(|span| self.positive(span, &timeouts.key("response")));
             let total_timeout = route.timeouts.total.map(|span| self.positive(span, &timeouts.key("total")));
+            let upgrades = self.upgrades(route, &path);
             let Some(action) = action else { continue };
             routes.push(Route {
                 id: RouteId(u16::try_from(i).unwrap_or(u16::MAX)),
@@ -46,6 +47,7 @@ impl Compiler<'_> {
                 max_body: route.max_body.map_or(DEFAULT_MAX_BODY, |size| size.0),
                 response_timeout,
                 total_timeout,
+                upgrades,
             });
         }
         routes
@@ -152,12 +154,13 @@ impl Compiler<'_> {
         Some(name)
     }
 
-    pub(super) fn route_metrics(&self, route: &str) -> RouteMetrics {
+    pub(super) fn route_metrics(&self, route: &str, upgrades: Option<Box<UpgradeMetrics>>) -> RouteMetrics {
         let registry = &self.ground.registry;
         let class = |code| registry.counter(metrics::REQUESTS, &[("route", route), ("code", code)]);
         RouteMetrics {
             by_class: ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().map(class).collect(),
             duration: registry.histogram(metrics::DURATION, &[("route", route)]),
+            upgrades,
         }
     }
 }
@@ -170,6 +173,8 @@ const NOT_EDITABLE: &[&str] = &[
     "host",
     "keep-alive",
     "proxy-connection",
+    "sec-websocket-accept",
+    "sec-websocket-key",
     "te",
     "trailer",
     "transfer-encoding",

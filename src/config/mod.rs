@@ -47,7 +47,7 @@ pub use operation::{
 };
 pub use route::{
     Balance, Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol,
-    UpstreamTimeouts, UpstreamTls,
+    UpstreamTimeouts, UpstreamTls, WebSocket,
 };
 pub use schedule::Schedule;
 pub use source::{MainFile, Place, Source};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::words::word_only;
 use super::{Endpoint, KeyPair, List, NotYet, seconds};
-use crate::units::{ByteSize, Span};
+use crate::units::{ByteRate, ByteSize, RateOrUnlimited, Span};
 
 /// Which requests go to a route. All that is given must hold; a list is any-of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -50,6 +50,10 @@ pub struct Route {
     /// Patience with upstream.
     #[serde(default)]
     pub timeouts: RouteTimeouts,
+    /// Protocols that a connection may be upgraded to; `websocket` by default, `[]` for none.
+    pub upgrade: Option<List<String>>,
+    /// Limits on what a client sends over one WebSocket.
+    pub websocket: Option<WebSocket>,
     /// Not available in this version.
     #[serde(default)]
     #[schemars(skip)]
@@ -99,8 +103,22 @@ pub struct HeaderEdits {
 pub struct RouteTimeouts {
     /// Until the response's head; the upstream's by default.
     pub response: Option<Span>,
-    /// The whole exchange.
+    /// The whole exchange; of an upgrade, until it has been answered.
     pub total: Option<Span>,
+    /// How long an upgraded connection may be silent in both directions; `1h` by default.
+    pub tunnel_idle: Option<Span>,
+}
+
+/// Limits on what a client sends over one WebSocket. Each connection is counted by itself.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebSocket {
+    /// Messages.
+    pub messages: Option<RateOrUnlimited>,
+    /// Bytes of whole frames as they come over the wire.
+    pub bytes: Option<ByteRate>,
+    /// The largest message, over all of its frames.
+    pub max_message: Option<ByteSize>,
 }
 
 /// A set of interchangeable servers.

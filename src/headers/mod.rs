@@ -10,6 +10,7 @@ mod rate_limit;
 mod request;
 mod response;
 mod sink;
+mod upgrade;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -19,6 +20,7 @@ pub use request::{
     AllowedTrailers, EndToEndFields, EndToEndHead, Forwarding, Framing, IdentityHeaders, Unsayable, is_foldable, looped,
 };
 pub use response::{ResponseFault, ResponseFraming, ResponseHead};
+pub use upgrade::Offer;
 
 /// An operator's changes: remove, then set, then add.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use super::HeaderEdits;
 use super::hop_by_hop::{Nominated, is_hop_by_hop};
 use super::identity::Withheld;
 use super::sink::{Fields, Sink, Text};
+use super::upgrade::Offer;
 use crate::request::{Facts, ForwardedHeader};
 
 /// A cleaned request head for HTTP/1.1, ready to be sent: request line, fields, empty line.
@@ -112,6 +113,8 @@ pub struct Forwarding<'a> {
     pub plain_response: bool,
     /// The upstream's `host:port`, for clients that named no host.
     pub default_host: &'a str,
+    /// What the connection may be upgraded to.
+    pub offer: Option<&'a Offer>,
 }
 
 impl EndToEndHead {
@@ -205,6 +208,7 @@ impl Forwarding<'_> {
                 || is_look_alike(text, self.reserved())
                 || self.identity.key_twins.contains(name)
                 || self.edits.drops(name)
+                || self.offer.is_some_and(|offer| offer.replaces(text))
                 || self.identity.told.contains(name)
                 || self.withheld.headers.contains(&name)
                 || (self.plain_response && name == ACCEPT_ENCODING)
@@ -233,7 +237,9 @@ impl Forwarding<'_> {
             _ => "1.1 tollgate",
         };
         self.write_joined(head, &VIA, ", ", hop);
-        if accepts_trailers(self.facts) {
+        if let Some(offer) = self.offer {
+            offer.write(head);
+        } else if accepts_trailers(self.facts) {
             head.line(&TE, b"trailers");
             head.line(&CONNECTION, b"te");
         }
@@ -407,6 +413,7 @@ mod tests {
             withheld: &Withheld::default(),
             plain_response: false,
             default_host: "up:1",
+            offer: None,
         };
         let text = String::from_utf8(EndToEndHead::new(&forwarding).bytes().to_vec()).unwrap();
         (text, EndToEndFields::new(&forwarding, &Scheme::HTTP).unwrap())

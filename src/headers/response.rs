@@ -14,7 +14,7 @@ use super::hop_by_hop::{Nominated, is_hop_by_hop, remove_hop_by_hop};
 pub struct ResponseHead {
     /// The status.
     pub status: StatusCode,
-    /// End-to-end fields.
+    /// End-to-end fields; and of a 101 that says so in `Connection` too, its `Upgrade`, for an [`Offer`](super::Offer) to look at.
     pub headers: HeaderMap,
     /// How the body is delimited.
     pub framing: ResponseFraming,
@@ -84,7 +84,8 @@ impl ResponseHead {
                     return Err(ResponseFault::TransferCoding);
                 }
             }
-            if is_hop_by_hop(name.as_str()) || connection.nominated.contains(name.as_str()) {
+            let hop_by_hop = is_hop_by_hop(name.as_str()) || connection.nominated.contains(name.as_str());
+            if hop_by_hop && !(code == 101 && minor == 1 && connection.upgrade && name == http::header::UPGRADE) {
                 continue;
             }
             let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value)).map_err(|_| ResponseFault::Field)?;
@@ -153,16 +154,18 @@ struct Connection {
     nominated: Nominated,
     close: bool,
     keep_alive: bool,
+    upgrade: bool,
 }
 
 impl Connection {
     fn of(parsed: &httparse::Response<'_, '_>) -> Self {
-        let mut connection = Self { nominated: Nominated::default(), close: false, keep_alive: false };
+        let mut connection = Self { nominated: Nominated::default(), close: false, keep_alive: false, upgrade: false };
         for field in parsed.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("connection")) {
             connection.nominated.add(field.value);
             for option in field.value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
                 connection.close |= option.eq_ignore_ascii_case(b"close");
                 connection.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                connection.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
             }
         }
         connection
@@ -295,6 +298,19 @@ mod tests {
         assert_eq!(http2(200, &[("x", " y")], &Method::GET, true).unwrap_err(), ResponseFault::Field);
         assert_eq!(http2(200, &[("x", "y\t")], &Method::GET, true).unwrap_err(), ResponseFault::Field);
         assert_eq!(http2(600, &[], &Method::GET, true).unwrap_err(), ResponseFault::Status);
+    }
+
+    #[test]
+    fn only_a_101_keeps_its_upgrade() {
+        for (raw, kept) in [
+            ("HTTP/1.1 101 X\r\nConnection: keep-alive, Upgrade\r\nUpgrade: a\r\n\r\n", true),
+            ("HTTP/1.1 101 X\r\nUpgrade: a\r\n\r\n", false),
+            ("HTTP/1.0 101 X\r\nConnection: Upgrade\r\nUpgrade: a\r\n\r\n", false),
+            ("HTTP/1.1 200 X\r\nConnection: Upgrade\r\nUpgrade: a\r\n\r\n", false),
+            ("HTTP/1.1 426 X\r\nConnection: Upgrade\r\nUpgrade: a\r\n\r\n", false),
+        ] {
+            assert_eq!(head(raw, &Method::GET).unwrap().headers.contains_key("upgrade"), kept, "{raw}");
+        }
     }
 
     #[test]

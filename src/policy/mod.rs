@@ -24,7 +24,7 @@ use crate::request::Facts;
 pub use cost::{Cost, ResponseCost, Settlement, StatusSet, number};
 pub use matcher::{Matcher, Sender, Subject, Value};
 pub use pattern::{HostPattern, Pattern, PatternError};
-pub use route::{Action, Found, Piece, Rewrite, Route, RouteId, Routes, UpstreamId};
+pub use route::{Action, Found, Piece, Rewrite, Route, RouteId, Routes, Upgrades, UpstreamId};
 pub use schedule::{ActiveSchedules, MAX_SCHEDULES, Schedule, ScheduleId, Schedules, Weekdays};
 
 /// The compiled routes, limits, exemptions and blocks.

@@ -9,6 +9,7 @@ use super::matcher::Matcher;
 use super::pattern::{HostPattern, Pattern};
 use crate::headers::HeaderEdits;
 use crate::request::Facts;
+use crate::websocket::Limits;
 
 /// A route's place in [`Routes`], in the file's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +44,19 @@ pub struct Route {
     pub response_timeout: Option<Duration>,
     /// The whole exchange.
     pub total_timeout: Option<Duration>,
+    /// What connections may become.
+    pub upgrades: Upgrades,
+}
+
+/// What a route's connections may become, and what holds for them then.
+#[derive(Debug, Clone, Default)]
+pub struct Upgrades {
+    /// Protocols, in lower case.
+    pub protocols: Vec<Box<str>>,
+    /// How long they may be silent in both directions.
+    pub idle: Duration,
+    /// What a client may send over a WebSocket; none if it may send anything.
+    pub websocket: Option<Limits>,
 }
 
 /// What a route does.

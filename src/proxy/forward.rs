@@ -18,7 +18,7 @@ use super::{Reply, error};
 use crate::admission::Permit;
 use crate::body::RequestBody;
 use crate::clock::Nanos;
-use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, Unsayable, Withheld};
+use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, Offer, Unsayable, Withheld};
 use crate::identity::{Identity, KeySource, is_query_pair};
 use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::{Facts, grpc};
@@ -36,6 +36,8 @@ pub(super) struct Way<'a, 's> {
     pub(super) upstream: UpstreamId,
     pub(super) reads_response: bool,
     pub(super) total_timeout: Option<Duration>,
+    /// What upstream may switch to.
+    pub(super) offer: Option<&'a Offer>,
 }
 
 /// How long the whole exchange may take: as the route says, and no longer than the caller of gRPC (`grpc`: its fields) waits, whose time
@@ -75,6 +77,7 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
         body,
         response_timeout: route.response_timeout,
         total_timeout: way.total_timeout,
+        offer: way.offer,
     };
     match gateway.client.exchange(permit, request).await {
         Ok(Response { status, headers, body }) => Ok(Reply { status, headers, body }),
@@ -124,6 +127,7 @@ fn with_forwarding<T>(way: &Way<'_, '_>, framing: Framing, say: impl FnOnce(&For
         withheld: &withheld,
         plain_response: way.reads_response,
         default_host: default_host(way),
+        offer: way.offer,
     })
 }
 
@@ -143,6 +147,11 @@ async fn expect_nothing(body: &mut ClientBody) -> Result<(), Answer> {
 fn declared_length(facts: &Facts<'_>) -> Option<u64> {
     // hyper has refused everything but one valid number.
     facts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Whether anything follows an HTTP/1.1 request's head.
+pub(super) fn has_body(facts: &Facts<'_>) -> bool {
+    facts.headers.contains_key(TRANSFER_ENCODING) || declared_length(facts).is_some_and(|length| length > 0)
 }
 
 /// The body's framing is the client's where HTTP/1.1 has a word for it.

@@ -38,5 +38,6 @@ pub(super) fn fixed(status: StatusCode, content_type: &HeaderValue, body: &Bytes
 /// ends (HTTP/1.0).
 pub(super) fn must_close(gateway: &Gateway, version: Version, reply: &Reply) -> bool {
     let unframed = matches!(reply.body, Received::Stream(_)) && !reply.headers.contains_key(CONTENT_LENGTH);
-    version < Version::HTTP_2 && (gateway.is_stopping() || (version == Version::HTTP_10 && unframed))
+    let goes_on = matches!(reply.body, Received::Switched(_));
+    !goes_on && version < Version::HTTP_2 && (gateway.is_stopping() || (version == Version::HTTP_10 && unframed))
 }

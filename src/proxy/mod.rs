@@ -7,15 +7,20 @@ mod admit;
 mod error;
 mod forward;
 mod gateway;
+mod lasting;
 mod local;
+mod pump;
 mod record;
 mod settle;
 mod tokens;
+mod tunnel;
+mod upgrade;
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request::Parts};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, request::Parts};
 use hyper::body::Incoming;
 
 use crate::body::Body;
@@ -31,9 +36,11 @@ use admit::Standing;
 use record::Completion;
 
 pub use gateway::{Gateway, Parts as GatewayParts};
+pub use tunnel::{ClientSocket, Handover, Tunnel};
 
-/// What hyper sends. The record is boxed: the response moves through hyper several times.
-pub type GatewayBody = Body<ResponseBody, Box<Completion>>;
+/// What hyper sends. The record is boxed: the response moves through hyper several times. An answer behind which the connection becomes
+/// something else has none, since the request goes on.
+pub type GatewayBody = Body<ResponseBody, Option<Box<Completion>>>;
 
 /// A response before its body and its record are joined.
 struct Reply {
@@ -42,10 +49,11 @@ struct Reply {
     body: Received,
 }
 
-/// Answers one request.
+/// Answers one request. If an HTTP/1.1 connection becomes something else with the answer, what it becomes is left in `handover`.
 pub async fn handle(
     gateway: Rc<Gateway>,
     listener: &Listener,
+    handover: &Handover,
     in_flight: InFlight,
     request: Request<Incoming>,
 ) -> Response<GatewayBody> {
@@ -76,14 +84,21 @@ pub async fn handle(
             Reply { status: head.status, headers, body: Received::Whole(body) }
         }
     };
+    if conn.progress.switching.get() && !matches!(reply.body, Received::Switched(_)) {
+        upgrade::declined(&conn).await;
+    }
     if local::must_close(&gateway, parts.version, &reply) {
         reply.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     completion.status = reply.status;
     completion.look_for_grpc_status(&reply.headers);
     let mut response = Response::new(match reply.body {
-        Received::Whole(bytes) => Body::full(bytes, completion),
-        Received::Stream(stream) => Body::stream(stream, completion),
+        Received::Whole(bytes) => Body::full(bytes, Some(completion)),
+        Received::Stream(stream) => Body::stream(stream, Some(completion)),
+        Received::Switched(upstream) => {
+            upgrade::begin(&parts, handover, conn, upstream, &mut completion);
+            Body::full(Bytes::new(), None)
+        }
     });
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
@@ -125,6 +140,8 @@ async fn decide<'s>(
     };
     completion.routed(proceed.route.id);
     forward::check_size(&facts, proceed.route)?;
+    let offer = upgrade::offer(parts, &facts, proceed.route)?;
+    conn.progress.switching.set(offer.is_some() && parts.version < Version::HTTP_2);
     if looped(&facts) {
         return Err(Answer::Loop);
     }
@@ -146,8 +163,10 @@ async fn decide<'s>(
                 upstream: *upstream,
                 reads_response: admitted.reads_response,
                 total_timeout: forward::total_timeout(gateway, proceed.route, is_grpc.then_some(facts.headers), started)?,
+                offer: offer.as_deref(),
             };
-            forward::forward(gateway, &way, admitted.permit, body).await?
+            let reply = forward::forward(gateway, &way, admitted.permit, body).await?;
+            upgrade::answer(gateway, &facts, proceed.route, offer, completion, reply)?
         }
     };
     completion.settle_head(reply.status, &reply.headers, standing);

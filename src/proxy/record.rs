@@ -10,15 +10,17 @@ use http::{HeaderMap, Method, StatusCode, Version};
 
 use super::admit::Standing;
 use super::gateway::Gateway;
+use super::lasting::{Lasting, Said};
 use super::settle::Unsettled;
+use super::tunnel::Agreed;
 use crate::admission::Permit;
 use crate::body::{End, EndOfBody};
 use crate::clock::Nanos;
-use crate::identity::{ClientId, Identity, KeyDigest, LoggedAddress, ShortDigest};
+use crate::identity::{ClientId, Identity, KeyDigest, ShortDigest};
 use crate::policy::RouteId;
 use crate::request::{Facts, InFlight, grpc};
 use crate::respond::{Answer, CLIENT_CLOSED_REQUEST};
-use crate::snapshot::LocalSnapshot;
+use crate::snapshot::{LocalSnapshot, RouteMetrics};
 use crate::telemetry::access_log::Line;
 
 /// Travels with a request from its head to its end. Holds the permit, so a concurrency slot is given back exactly then.
@@ -37,6 +39,7 @@ pub struct Completion {
     permit: Option<Permit>,
     pub(super) unsettled: Unsettled,
     delayed: Nanos,
+    tunnel: Option<Box<Agreed>>,
     log: Option<Box<Logged>>,
     done: bool,
 }
@@ -58,6 +61,15 @@ struct Logged {
     address: IpAddr,
     client: Option<ClientId>,
     key: Option<KeyDigest>,
+}
+
+/// Names in the configuration.
+struct Words<'s> {
+    client: Option<&'s str>,
+    tier: &'s str,
+    route: Option<&'s str>,
+    limited_by: Option<&'s str>,
+    shadow: Option<&'s str>,
 }
 
 impl Completion {
@@ -88,6 +100,7 @@ impl Completion {
             permit: None,
             unsettled: Unsettled::default(),
             delayed: 0,
+            tunnel: None,
             log,
             done: false,
         }
@@ -145,6 +158,75 @@ impl Completion {
         Ok(Admitted { permit, waited: self.delayed > 0, reads_response: self.unsettled.reads_body(&self.snapshot) })
     }
 
+    /// The connection becomes something else.
+    pub(super) fn agreed(&mut self, agreed: Agreed) {
+        self.tunnel = Some(Box::new(agreed));
+    }
+
+    /// Hands everything over to what remembers a tunnel, which may outlast this configuration; nothing is left to be settled then.
+    pub(super) fn outlive(&mut self) -> Option<Lasting> {
+        let agreed = *self.tunnel.take()?;
+        self.done = true;
+        let now = self.gateway.clock.now();
+        self.unsettled.end(&self.gateway, &self.snapshot, now);
+        let said = self.log.take().zip(self.snapshot.access_log.as_ref()).map(|(log, settings)| {
+            let words = self.words(&log);
+            Box::new(Said {
+                format: settings.format,
+                sample: settings.sample,
+                protocol: protocol(log.version),
+                address: settings.addresses.logged(log.address, self.snapshot.identity.grouping),
+                client: words.client.map(Into::into),
+                key: log.key,
+                tier: words.tier.into(),
+                route: words.route.map(Into::into),
+                shadow: words.shadow.map(Into::into),
+                delayed: self.delayed,
+                method: log.method,
+                path: log.path,
+                host: log.host,
+            })
+        });
+        let metrics = self.metrics();
+        metrics.duration.observe(self.gateway.lane, agreed.after);
+        Some(Lasting {
+            gateway: Rc::clone(&self.gateway),
+            started: self.started,
+            status: self.status.as_u16(),
+            requests: metrics.by_class.get(self.class()).cloned(),
+            metrics: metrics.upgrades.clone(),
+            permit: self.permit.take(),
+            in_flight: self.in_flight.take(),
+            agreed,
+            said,
+            done: false,
+        })
+    }
+
+    /// The counters of its route.
+    fn metrics(&self) -> &RouteMetrics {
+        let metrics = self.route.and_then(|route| self.snapshot.route_metrics.get(usize::from(route.0)));
+        metrics.unwrap_or(&self.snapshot.unrouted_metrics)
+    }
+
+    /// The class of its status, 1xx first.
+    fn class(&self) -> usize {
+        usize::from(self.status.as_u16() / 100).saturating_sub(1)
+    }
+
+    /// What the configuration calls what the log names.
+    fn words(&self, log: &Logged) -> Words<'_> {
+        let snapshot = &self.snapshot;
+        let name_of = |limit: u16| snapshot.policy.limits.get(usize::from(limit)).map(|limit| &*limit.name);
+        Words {
+            client: log.client.and_then(|id| snapshot.identity.clients.get(id)).map(|client| &*client.id),
+            tier: snapshot.identity.tiers.get(self.tier).map_or("", |tier| tier),
+            route: self.route.and_then(|route| snapshot.policy.routes.named(route)),
+            limited_by: self.limited_by.and_then(name_of),
+            shadow: self.shadow.and_then(name_of),
+        }
+    }
+
     /// Lets a response's head settle what it decides.
     pub(super) fn settle_head(&mut self, status: StatusCode, headers: &HeaderMap, standing: &mut Standing<'_>) {
         if self.unsettled.head(&self.gateway, &self.snapshot, status, headers) {
@@ -165,11 +247,8 @@ impl Completion {
         self.in_flight = None;
         let lane = self.gateway.lane;
         let duration = now.saturating_sub(self.started);
-        let snapshot = &self.snapshot;
-        let metrics = self.route.and_then(|route| snapshot.route_metrics.get(usize::from(route.0)));
-        let metrics = metrics.unwrap_or(&snapshot.unrouted_metrics);
-        let class = usize::from(self.status.as_u16() / 100).saturating_sub(1);
-        if let Some(counter) = metrics.by_class.get(class) {
+        let metrics = self.metrics();
+        if let Some(counter) = metrics.by_class.get(self.class()) {
             counter.one(lane);
         }
         metrics.duration.observe(lane, duration);
@@ -193,10 +272,9 @@ impl Completion {
         if !always && !self.gateway.sampled(settings.sample) {
             return;
         }
-        let snapshot = &self.snapshot;
-        let name_of = |limit: u16| snapshot.policy.limits.get(usize::from(limit)).map(|limit| &*limit.name);
         let key = log.key.map(|key| key.short());
-        let LoggedAddress { network, pseudonym } = settings.addresses.logged(log.address, snapshot.identity.grouping);
+        let address = settings.addresses.logged(log.address, self.snapshot.identity.grouping);
+        let words = self.words(&log);
         let line = Line {
             time: self.gateway.clock.wall_now() - std::time::Duration::from_nanos(duration),
             method: log.method.as_str(),
@@ -206,16 +284,17 @@ impl Completion {
             status: self.status.as_u16(),
             grpc_status,
             duration_us: duration / 1000,
-            address: network.address,
-            prefix: network.prefix,
-            client_hash: pseudonym,
-            client: log.client.and_then(|id| snapshot.identity.clients.get(id)).map(|client| &*client.id),
+            address: address.network.address,
+            prefix: address.network.prefix,
+            client_hash: address.pseudonym,
+            client: words.client,
             key: key.as_ref().map(ShortDigest::as_str),
-            tier: snapshot.identity.tiers.get(self.tier).map_or("", |tier| tier),
-            route: self.route.and_then(|route| snapshot.policy.routes.named(route)),
-            limited_by: self.limited_by.and_then(name_of),
-            shadow: self.shadow.and_then(name_of),
+            tier: words.tier,
+            route: words.route,
+            limited_by: words.limited_by,
+            shadow: words.shadow,
             delayed_us: self.delayed / 1000,
+            upgraded: None,
             aborted: end == End::Aborted,
         };
         self.gateway.log.log(settings.format, &line);

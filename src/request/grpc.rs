@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Version};
+use http::{HeaderMap, HeaderName, Method, Version};
 
-/// Whether a request is a gRPC call: HTTP/2, and `application/grpc` by itself, with a `+` suffix or parameters. `application/grpc-web`
+/// Whether a request is a gRPC call: HTTP/2, no CONNECT (to which the 200 of a refused call would say that it has its tunnel), and `application/grpc` by itself, with a `+` suffix or parameters. `application/grpc-web`
 /// is something else: its trailers are in the body, and browsers send it as any other request.
 #[must_use]
 pub fn is_grpc(parts: &Parts) -> bool {
     // Looked at in this order because most requests are none.
-    parts.version == Version::HTTP_2 && has_grpc_type(&parts.headers)
+    parts.version == Version::HTTP_2 && has_grpc_type(&parts.headers) && parts.method != Method::CONNECT
 }
 
 fn has_grpc_type(headers: &HeaderMap) -> bool {
@@ -71,8 +71,10 @@ mod tests {
             ("application/grpc", Version::HTTP_11, false),
         ] {
             let request = http::Request::post("http://a/").version(version).header(CONTENT_TYPE, content_type);
-            let (parts, ()) = request.body(()).unwrap().into_parts();
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
             assert_eq!(is_grpc(&parts), expected, "{content_type} {version:?}");
+            parts.method = Method::CONNECT;
+            assert!(!is_grpc(&parts), "CONNECT {content_type} {version:?}");
         }
     }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Version, request::Parts};
+use tokio::sync::Notify;
 
 use crate::clock::deadline::Deadline;
 pub use certificate::ClientCertificate;
@@ -41,6 +42,14 @@ pub struct ConnInfo {
     pub certificate: Option<Box<ClientCertificate>>,
     /// What its requests are up to.
     pub progress: Progress,
+    ending: Ending,
+}
+
+/// By which what goes on over a connection learns that it shall end.
+#[derive(Debug, Default)]
+struct Ending {
+    asked: Cell<bool>,
+    told: Notify,
 }
 
 /// The header in which proxies name the addresses before them. Only one is ever read, and only that one continued: most proxies
@@ -60,7 +69,8 @@ impl ConnInfo {
     pub fn new(peer: SocketAddr, scheme: &'static str) -> Self {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let peer_text = peer.ip().to_string().into();
-        Self { peer, peer_text, is_local: false, scheme, certificate: None, progress: Progress::default() }
+        let (progress, ending) = (Progress::default(), Ending::default());
+        Self { peer, peer_text, is_local: false, scheme, certificate: None, progress, ending }
     }
 
     /// A new connection over a Unix socket, whose peer has no address: it stands under the loopback address.
@@ -71,11 +81,26 @@ impl ConnInfo {
 }
 
 impl ConnInfo {
+    /// The same of a client that has shown this certificate, checked.
+    #[must_use]
+    pub fn showing(self, certificate: Option<Box<ClientCertificate>>) -> Self {
+        Self { certificate, ..self }
+    }
+
     /// The connection shall end: whatever it is not busy with has little time left.
     pub fn hurry(&self) {
         self.progress.keep_alive.set(HURRY);
         if self.progress.in_flight.get() == 0 {
             self.progress.deadline.arm(HURRY);
+        }
+        self.ending.asked.set(true);
+        self.ending.told.notify_waiters();
+    }
+
+    /// Waits until the connection shall end.
+    pub async fn ending(&self) {
+        if !self.ending.asked.get() {
+            self.ending.told.notified().await;
         }
     }
 }
@@ -96,6 +121,8 @@ pub struct Progress {
     pub body: Cell<BodyLeft>,
     /// The head being read shows what the parser drops: a fragment in the request target.
     pub fragment_seen: Cell<bool>,
+    /// Upstream is being asked whether an HTTP/1.1 connection becomes something else: until it has said, the connection is not told to end.
+    pub switching: Cell<bool>,
     /// Wakes the connection when the bytes that the socket holds back may be read.
     pub held: RefCell<Option<Waker>>,
 }
@@ -164,6 +191,9 @@ pub struct Facts<'r> {
     pub version: Version,
     /// The connection.
     pub conn: &'r ConnInfo,
+    /// It came as an extended CONNECT for a WebSocket (RFC 8441), which is what a GET with an `Upgrade` is in HTTP/1.1; so its method is
+    /// GET.
+    pub extended_connect: bool,
 }
 
 /// Why a request is refused before anybody asks what it wants.
@@ -202,6 +232,9 @@ pub enum Fault {
     /// CONNECT and TRACE.
     #[error("this method is not allowed")]
     Method,
+    /// An extended CONNECT for something else than a WebSocket.
+    #[error("the only protocol understood in a CONNECT is websocket")]
+    Protocol,
 }
 
 impl<'r> Facts<'r> {
@@ -213,7 +246,8 @@ impl<'r> Facts<'r> {
         if conn.progress.fragment_seen.take() {
             return Err(Fault::Fragment);
         }
-        if parts.method == Method::CONNECT || parts.method == Method::TRACE {
+        let extended_connect = parts.method == Method::CONNECT && is_extended_connect(parts)?;
+        if parts.method == Method::TRACE {
             return Err(Fault::Method);
         }
         let authority = match parts.version {
@@ -241,7 +275,7 @@ impl<'r> Facts<'r> {
             return Err(Fault::Target);
         }
         Ok(Self {
-            method: &parts.method,
+            method: if extended_connect { &GET } else { &parts.method },
             path: paths.normal,
             written_path: paths.written,
             query,
@@ -249,6 +283,7 @@ impl<'r> Facts<'r> {
             headers: &parts.headers,
             version: parts.version,
             conn,
+            extended_connect,
         })
     }
 
@@ -263,6 +298,17 @@ impl<'r> Facts<'r> {
         value.to_str().ok().map(str::trim).filter(|value| !value.is_empty())
     }
 }
+
+/// Of a CONNECT, whether it is for a WebSocket: any other would be a tunnel to wherever the client wants.
+fn is_extended_connect(parts: &Parts) -> Result<bool, Fault> {
+    match parts.extensions.get::<hyper::ext::Protocol>() {
+        Some(protocol) if parts.version == Version::HTTP_2 && protocol.as_str() == "websocket" => Ok(true),
+        Some(_) => Err(Fault::Protocol),
+        None => Err(Fault::Method),
+    }
+}
+
+static GET: Method = Method::GET;
 
 fn authority_of_http1<'r>(parts: &'r Parts, conn: &ConnInfo) -> Result<Authority<'r>, Fault> {
     let mut hosts = parts.headers.get_all(HOST).iter();

@@ -33,7 +33,7 @@ impl Answer {
     /// The code; `limited` is that of requests over a limit.
     fn grpc_status(&self, limited: GrpcStatus) -> GrpcStatus {
         match self {
-            Self::Malformed(_) | Self::MalformedBody | Self::Loop => GrpcStatus::Internal,
+            Self::Malformed(_) | Self::MalformedBody | Self::Loop | Self::NoUpgrade => GrpcStatus::Internal,
             Self::Abandoned => GrpcStatus::Cancelled,
             Self::NoTokenKeys { .. } | Self::BadGateway | Self::Unavailable => GrpcStatus::Unavailable,
             Self::Unauthorized(_) => GrpcStatus::Unauthenticated,

@@ -41,6 +41,8 @@ pub enum Answer {
     NotFound,
     /// A route, but for other methods.
     MethodNotAllowed(Vec<Method>),
+    /// A route without WebSockets, asked for one by CONNECT.
+    NoUpgrade,
     /// The client stalled.
     RequestTimeout,
     /// The body is larger than the route allows.
@@ -85,7 +87,7 @@ impl Answer {
         match self {
             Self::Malformed(Fault::Expectation) => StatusCode::EXPECTATION_FAILED,
             Self::Malformed(Fault::Method) | Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Malformed(Fault::TransferCoding) => StatusCode::NOT_IMPLEMENTED,
+            Self::Malformed(Fault::TransferCoding | Fault::Protocol) | Self::NoUpgrade => StatusCode::NOT_IMPLEMENTED,
             Self::Malformed(_) | Self::MalformedBody => StatusCode::BAD_REQUEST,
             Self::Abandoned => CLIENT_CLOSED_REQUEST,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
@@ -107,7 +109,7 @@ impl Answer {
         match self {
             Self::Malformed(Fault::Expectation) => "expectation_failed",
             Self::Malformed(Fault::Method) | Self::MethodNotAllowed(_) => "method_not_allowed",
-            Self::Malformed(Fault::TransferCoding) => "not_implemented",
+            Self::Malformed(Fault::TransferCoding | Fault::Protocol) | Self::NoUpgrade => "not_implemented",
             Self::Malformed(_) | Self::MalformedBody => "bad_request",
             Self::Abandoned => "client_closed_request",
             Self::Unauthorized(_) => "unauthorized",
@@ -132,6 +134,7 @@ impl Answer {
             Self::Abandoned => "the client closed the connection",
             Self::NoTokenKeys { .. } => "tokens can't be checked at the moment",
             Self::Forbidden => "this request is blocked",
+            Self::NoUpgrade => "this route has no websockets",
             Self::NotFound => "no route matches this request",
             Self::MethodNotAllowed(_) => "this method is not allowed here",
             Self::RequestTimeout => "the request took too long to arrive",
@@ -283,6 +286,8 @@ pub(super) mod tests {
             Answer::Malformed(Fault::Expectation),
             Answer::Malformed(Fault::Method),
             Answer::Malformed(Fault::TransferCoding),
+            Answer::Malformed(Fault::Protocol),
+            Answer::NoUpgrade,
             Answer::MalformedBody,
             Answer::Abandoned,
             Answer::Unauthorized(IdentityFault::UnknownKey),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Request;
 use hyper::body::{Body as _, Incoming};
 use hyper::rt::Executor;
@@ -24,7 +25,7 @@ use super::opening::{Opened, Opening, Unopened};
 use super::transport::Transport;
 use crate::body::Patience;
 use crate::clock::deadline::Deadline;
-use crate::proxy::{self, Gateway};
+use crate::proxy::{self, Gateway, Handover};
 use crate::request::{BodyLeft, ConnInfo, InFlight};
 use crate::snapshot::Listener;
 use crate::socket::Stream;
@@ -63,6 +64,13 @@ pub(super) struct Arrival<S> {
     /// `None` is the peer of a Unix socket.
     pub(super) peer: Option<SocketAddr>,
     pub(super) listener: Arc<Listener>,
+}
+
+/// What all requests of a connection come in by.
+#[derive(Debug)]
+struct Door {
+    listener: Arc<Listener>,
+    handover: Handover,
 }
 
 /// Serves a connection until it ends.
@@ -105,25 +113,46 @@ async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>
     let Opened { transport, protocol, prefix, certificate } = opened;
     let scheme = if transport.is_tls() { "https" } else { "http" };
     let conn = peer.map_or_else(|| ConnInfo::local(scheme), |peer| ConnInfo::new(peer, scheme));
-    let conn = Rc::new(ConnInfo { certificate, ..conn });
+    let conn = Rc::new(conn.showing(certificate));
     let io = TokioIo::new(ClientIo::new(transport, prefix, protocol, Rc::clone(&conn), &listener));
-    let (settings, idle) = (Rc::new(Arc::clone(&listener)), Rc::clone(&conn));
+    let (door, idle) = (Rc::new(Door { listener: Arc::clone(&listener), handover: Handover::default() }), Rc::clone(&conn));
+    let entered = Rc::clone(&door);
     let service = service_fn(move |request: Request<Incoming>| {
         // Begun here and not in the future: hyper reads on before it polls that for the first time.
         let in_flight = InFlight::begin(&conn, following(request.body()));
-        let (gateway, listener) = (Rc::clone(&gateway), Rc::clone(&settings));
+        let (gateway, door) = (Rc::clone(&gateway), Rc::clone(&entered));
         // Boxed, because hyper moves the future it gets, and this one is a few kilobytes.
-        Box::pin(async move { Ok::<_, Infallible>(proxy::handle(gateway, &listener, in_flight, request).await) })
+        Box::pin(async move {
+            let Door { listener, handover } = &*door;
+            Ok::<_, Infallible>(proxy::handle(gateway, listener, handover, in_flight, request).await)
+        })
     });
     match protocol {
         Protocol::Http1 => {
             let mut connection = http1().serve_connection(io, service);
             let ended = drive(Pin::new(&mut connection), closing, |connection| {
                 idle.hurry();
-                connection.graceful_shutdown();
+                // hyper would say `Connection: close` beside the upgrade.
+                let may = !idle.progress.switching.get();
+                if may {
+                    connection.graceful_shutdown();
+                }
+                may
             })
             .await;
-            let io = connection.into_parts().io.into_inner();
+            let tunnel = door.handover.take();
+            let parts = connection.into_parts();
+            let io = parts.io.into_inner();
+            if let Some(tunnel) = tunnel.filter(|_| ended.is_ok()) {
+                let (transport, held) = io.into_parts();
+                // Boxed, so that connections that stay what they are have no room for it.
+                let mut tunnel = Box::pin(tunnel.over_socket(transport, joined(&parts.read_buf, &held)));
+                let end = |_: Pin<&mut _>| {
+                    idle.hurry();
+                    true
+                };
+                return drive(tunnel.as_mut(), closing, end).await;
+            }
             // After a parse error hyper has answered 400, 414 or 431, which the client shall be able to read.
             let is_over = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| true);
             if io.overdue {
@@ -137,6 +166,7 @@ async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>
             let served = drive(connection.as_mut(), closing, |connection| {
                 idle.hurry();
                 connection.graceful_shutdown();
+                true
             });
             if until_idle(served, &idle.progress.deadline).await.is_none() {
                 // A GOAWAY first, so that a client with a request on its way knows that it may send it elsewhere.
@@ -145,6 +175,11 @@ async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>
             }
         }
     }
+}
+
+/// What hyper has read, and behind it what was held back from it.
+fn joined(read: &Bytes, held: &[u8]) -> Bytes {
+    if held.is_empty() { read.clone() } else { [read, held].concat().into() }
 }
 
 /// How much of the body is still to come: nothing, a known length, or chunks.
@@ -167,6 +202,7 @@ fn http2(patience: Duration) -> http2::Builder<LocalExecutor> {
     let mut builder = http2::Builder::new(LocalExecutor { patience });
     builder
         .timer(TokioTimer::new())
+        .enable_connect_protocol()
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_LIST)
         .max_send_buf_size(MAX_SEND_BUFFER)
@@ -177,15 +213,12 @@ fn http2(patience: Duration) -> http2::Builder<LocalExecutor> {
     builder
 }
 
-/// Runs a connection, and asks it to end when we are asked to.
-async fn drive<C>(mut connection: Pin<&mut C>, closing: &Closing, end: impl Fn(Pin<&mut C>)) -> Result<(), hyper::Error>
-where
-    C: Future<Output = Result<(), hyper::Error>>,
-{
+/// Runs a connection, and asks it to end when we are asked to; at its next turn again, if it can't be asked yet.
+async fn drive<C: Future>(mut connection: Pin<&mut C>, closing: &Closing, end: impl Fn(Pin<&mut C>) -> bool) -> C::Output {
     let mut told = false;
     std::future::poll_fn(|cx| {
-        if closing.poll(cx) && !std::mem::replace(&mut told, true) {
-            end(connection.as_mut());
+        if closing.poll(cx) && !told {
+            told = end(connection.as_mut());
         }
         connection.as_mut().poll(cx)
     })
@@ -205,10 +238,9 @@ async fn until_idle<F: Future>(served: F, deadline: &Deadline) -> Option<F::Outp
 /// Reads and forgets what a client is still sending, for a moment: closing on unread bytes would reset the connection, and the
 /// client might never see the answer that told it to stop (RFC 9112 §9.6).
 pub(super) async fn linger(mut stream: Transport) {
-    if stream.is_tls() {
-        // Where a message ends with the connection this is what says so; it is never said of one that was cut.
-        let _ = Deadline::new().bound(GOODBYE, stream.shutdown()).await;
-    }
+    // Over TLS, where a message ends with the connection this is what says so; it is never said of one that was cut. In clear text hyper
+    // has done so, unless the request had an `Upgrade`: then it leaves the socket as it is, whatever the answer was.
+    let _ = Deadline::new().bound(GOODBYE, stream.shutdown()).await;
     let mut sink = vec![0; 16 << 10];
     let mut left = LINGER_BYTES;
     let deadline = Deadline::new();
@@ -242,7 +274,11 @@ where
     F::Output: 'static,
 {
     fn execute(&self, future: F) {
-        tokio::task::spawn_local(Patience::watch(self.patience, future));
+        match Patience::of_this_task() {
+            None => tokio::task::spawn_local(Patience::watch(self.patience, future)),
+            // Begun by the task of a stream that has become a tunnel: it sends what that carries.
+            Some(patience) => tokio::task::spawn_local(patience.carry_on(future)),
+        };
     }
 }
 

@@ -77,6 +77,11 @@ impl ClientIo {
         self.stream
     }
 
+    /// The connection, and what was read from it and not given to hyper.
+    pub(super) fn into_parts(self) -> (Transport, BytesMut) {
+        (self.stream, self.held)
+    }
+
     /// Bytes held back, or else from the socket.
     fn poll_source(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.held.is_empty() {

@@ -9,7 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-use crate::socket::Stream;
+use crate::proxy::ClientSocket;
+use crate::socket::{self, Stream};
 
 /// See the module. One enum rather than two in each other: a clear connection pays one branch per call, as it does without TLS.
 #[derive(Debug)]
@@ -31,6 +32,25 @@ impl From<Stream> for Transport {
 impl Transport {
     pub(super) fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+}
+
+impl ClientSocket for Transport {
+    fn was_announced(&mut self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => true,
+            // Has nothing left to process: it only says how things are.
+            Self::Tls(stream) => stream.get_mut().1.process_new_packets().is_ok_and(|state| state.peer_has_closed()),
+        }
+    }
+
+    /// Over TLS without a `close_notify`.
+    fn reset_on_drop(&mut self) {
+        match self {
+            Self::Tcp(stream) => socket::reset_on_drop(stream),
+            Self::Unix(stream) => socket::reset_on_drop(stream),
+            Self::Tls(stream) => stream.get_ref().0.stream.reset_on_drop(),
+        }
     }
 }
 

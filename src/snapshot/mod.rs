@@ -24,6 +24,7 @@ use crate::store::Budget;
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::{Counter, Histogram};
 use crate::tls::{ClientTls, ServerTls, TlsMetrics};
+use crate::websocket::Refusal;
 
 /// One generation.
 #[derive(Debug)]
@@ -190,6 +191,23 @@ pub struct RouteMetrics {
     pub by_class: Vec<Counter>,
     /// Durations.
     pub duration: Histogram,
+    /// Of its upgraded connections, if it has any.
+    pub upgrades: Option<Box<UpgradeMetrics>>,
+}
+
+/// Counters of a route's upgraded connections.
+#[derive(Debug, Clone)]
+pub struct UpgradeMetrics {
+    /// How many there are.
+    pub open: Counter,
+    /// How long they lasted.
+    pub duration: Histogram,
+    /// Bytes that came from clients.
+    pub received: Counter,
+    /// Bytes that went to clients.
+    pub sent: Counter,
+    /// WebSockets ended because of what the client sent, by [`Refusal`].
+    pub refused: Vec<(Refusal, Counter)>,
 }
 
 /// A listening socket's settings.

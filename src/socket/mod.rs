@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 pub use address::{Address, AddressError};
 pub use file::SocketFile;
-pub use stream::{StdStream, Stream};
+pub use stream::{StdStream, Stream, reset_on_drop};
 
 /// A bound socket on its way to the runtime that will accept from it.
 #[derive(Debug)]

@@ -2,10 +2,13 @@
 
 use std::io::{self, IoSlice};
 use std::net::TcpStream as StdTcp;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnix;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -50,6 +53,14 @@ impl Stream {
         }
     }
 
+    /// Makes the drop that follows a reset rather than an end.
+    pub fn reset_on_drop(&self) {
+        match self {
+            Self::Tcp(stream) => reset_on_drop(stream),
+            Self::Unix(stream) => reset_on_drop(stream),
+        }
+    }
+
     /// What is written goes out at once instead of waiting to fill a segment.
     pub fn send_at_once(&self) {
         if let Self::Tcp(stream) = self {
@@ -57,6 +68,12 @@ impl Stream {
             let _ = stream.set_nodelay(true);
         }
     }
+}
+
+/// Makes the drop of a socket a reset rather than an end.
+pub fn reset_on_drop(socket: &impl AsFd) {
+    // A connection that can't be told so has no peer any more.
+    let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
 }
 
 /// Calls the same method on whichever it is.

@@ -62,8 +62,23 @@ pub struct Line<'a> {
     pub shadow: Option<&'a str>,
     /// Microseconds that the request waited for its place.
     pub delayed_us: u64,
+    /// What the connection became.
+    pub upgraded: Option<Upgraded<'a>>,
     /// Whether the client left before the end.
     pub aborted: bool,
+}
+
+/// What is said of a connection that became something else.
+#[derive(Debug, Clone, Copy)]
+pub struct Upgraded<'a> {
+    /// The protocol: one of the route's.
+    pub protocol: &'a str,
+    /// Bytes from the client.
+    pub received: u64,
+    /// Bytes to the client.
+    pub sent: u64,
+    /// Why it is over.
+    pub ended: &'static str,
 }
 
 /// A worker's end.
@@ -254,6 +269,11 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     if line.delayed_us > 0 {
         let _ = write!(out, ",\"delayed_us\":{}", line.delayed_us);
     }
+    if let Some(Upgraded { protocol, received, sent, ended }) = line.upgraded {
+        out.extend_from_slice(b",\"upgraded\":\"");
+        json_text(out, protocol);
+        let _ = write!(out, "\",\"received_bytes\":{received},\"sent_bytes\":{sent},\"ended\":\"{ended}\"");
+    }
     out.extend_from_slice(if line.aborted { b",\"aborted\":true}\n" } else { b"}\n" });
 }
 
@@ -278,6 +298,11 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     }
     if line.delayed_us > 0 {
         let _ = write!(out, " delayed={}us", line.delayed_us);
+    }
+    if let Some(Upgraded { protocol, received, sent, ended }) = line.upgraded {
+        out.extend_from_slice(b" upgraded=");
+        json_text(out, protocol);
+        let _ = write!(out, " received={received} sent={sent} ended={ended}");
     }
     if let Some(key) = line.key {
         let _ = write!(out, " key={key}");
@@ -344,6 +369,7 @@ mod tests {
             limited_by: Some("plan"),
             shadow: None,
             delayed_us: 0,
+            upgraded: None,
             aborted: false,
         }
     }

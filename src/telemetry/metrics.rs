@@ -47,6 +47,10 @@ families! {
     UPSTREAM_ERRORS = Counter "tollgate_upstream_errors_total" "Failed exchanges with an upstream, by upstream and kind.";
     UPSTREAM_RETRIES = Counter "tollgate_upstream_retries_total" "Attempts at another endpoint or connection, by upstream.";
     CLIENT_ABORTS = Counter "tollgate_client_aborts_total" "Requests whose client left before the response was complete.";
+    UPGRADED = Gauge "tollgate_upgraded_connections" "Connections and streams that have become something else, WebSockets mostly, by route.";
+    UPGRADED_DURATION = Histogram "tollgate_upgraded_duration_seconds" "How long upgraded connections lasted, by route.";
+    UPGRADED_BYTES = Counter "tollgate_upgraded_bytes_total" "Bytes over upgraded connections, by route and direction: received from clients, or sent to them.";
+    WEBSOCKET_REFUSED = Counter "tollgate_websocket_refused_total" "WebSockets ended for what the client sent, by route and reason: messages, bytes, max_message or protocol.";
     CONNECTIONS = Counter "tollgate_connections_total" "Connections accepted, by listener.";
     CONNECTIONS_REFUSED = Counter "tollgate_connections_refused_total" "Connections closed at once, by listener and reason.";
     TLS_HANDSHAKES = Counter "tollgate_tls_handshakes_total" "TLS handshakes with clients that succeeded, by listener and kind: full, or resumed.";

@@ -19,6 +19,15 @@ pub(super) struct Established {
     pub(super) scheme: Scheme,
 }
 
+/// What a server may choose from, where TLS lets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// All that the setting leaves open.
+    Configured,
+    /// HTTP/1.1 alone, whatever the setting leaves open.
+    Http1,
+}
+
 /// A protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spoken {
@@ -40,8 +49,9 @@ pub(super) fn spoken(configured: UpstreamProtocol, negotiated: Option<&[u8]>) ->
 pub(super) async fn connect(
     authority: &str,
     tls: Option<(&ClientTls, &ServerName<'static>)>,
+    asked: Asked,
 ) -> Result<Established, ConnectError> {
-    let stream = Transport::connect(authority, tls).await?;
+    let stream = Transport::connect(authority, tls, asked).await?;
     let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     Ok(Established { negotiated: stream.negotiated().map(Into::into), stream, scheme })
 }

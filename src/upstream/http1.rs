@@ -26,7 +26,7 @@ use super::pool::Counted;
 use super::transport::Transport;
 use crate::body::{RequestBody, RequestBodyError};
 use crate::clock::deadline::Deadline;
-use crate::headers::{EndToEndHead, Framing, ResponseHead};
+use crate::headers::{EndToEndHead, Framing, Offer, ResponseHead};
 
 /// What a client sends as body.
 pub type ClientBody = RequestBody<Incoming>;
@@ -64,7 +64,7 @@ pub enum ExchangeError {
 /// A connection to an endpoint.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: Transport,
+    pub(super) stream: Transport,
     pub(super) read: BytesMut,
     pub(super) deadline: Deadline,
     /// Whether it has carried an exchange before.
@@ -142,19 +142,22 @@ impl Exchange {
         Self { connection, upload: Upload { pending, source, sent: false, head }, waits_for_client: false, patience, total }
     }
 
-    /// Sends the request and waits for the final response's head.
-    pub(super) async fn head(&mut self, method: &Method) -> Result<(ResponseHead, Bytes), ExchangeError> {
+    /// Sends the request and waits for the final response's head, which may be a 101 that takes the `offer`, if there is one.
+    pub(super) async fn head(&mut self, method: &Method, offer: Option<&Offer>) -> Result<(ResponseHead, Bytes), ExchangeError> {
         let mut interim = 0;
         loop {
             let (head, rest) = std::future::poll_fn(|cx| self.poll_head(method, cx)).await?;
             match head.status.as_u16() {
-                101 => return Err(ExchangeError::Invalid("it switched protocols unasked")),
+                101 if offer.is_none() => return Err(ExchangeError::Invalid("it switched protocols unasked")),
+                101 if !self.upload_done() || !offer.is_some_and(|offer| offer.is_taken(&head.headers)) => {
+                    return Err(ExchangeError::Invalid("it switched protocols in another way than it was asked to"));
+                }
                 // Not forwarded: hyper's server can't send interim responses of our making (docs/http.md).
-                100..200 if interim < MAX_INTERIM => {
+                100 | 102..200 if interim < MAX_INTERIM => {
                     interim += 1;
                     self.connection.read = into_mut(rest);
                 }
-                100..200 => return Err(ExchangeError::Invalid("it sent too many interim responses")),
+                100 | 102..200 => return Err(ExchangeError::Invalid("it sent too many interim responses")),
                 _ => {
                     self.connection.deadline.disarm();
                     return Ok((head, rest));

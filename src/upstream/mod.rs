@@ -15,6 +15,7 @@ mod http2;
 mod pool;
 mod response_body;
 mod shared;
+mod switched;
 mod transport;
 
 use std::cell::RefCell;
@@ -34,7 +35,7 @@ use smallvec::SmallVec;
 use crate::admission::Permit;
 use crate::body::RequestBodyError;
 use crate::clock::deadline::Deadline;
-use crate::headers::{EndToEndFields, EndToEndHead, Framing, ResponseHead, Unsayable};
+use crate::headers::{EndToEndFields, EndToEndHead, Framing, Offer, ResponseHead, Unsayable};
 use crate::policy::UpstreamId;
 use crate::snapshot::{Endpoint, Snapshot, UpstreamKind};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
@@ -43,9 +44,10 @@ use crate::tls;
 pub use http1::{ClientBody, ExchangeError};
 pub use pool::Shared;
 pub use response_body::ResponseBody;
+pub use switched::Switched;
 
 use balance::Picker;
-use connect::{Established, connect};
+use connect::{Asked, Established, connect};
 use download::Download;
 use http1::{Connection, Exchange};
 use pool::{Cluster, EndpointName, EndpointPool, Lease, Leased};
@@ -92,6 +94,8 @@ pub struct Request<'a> {
     pub response_timeout: Option<Duration>,
     /// The whole exchange.
     pub total_timeout: Option<Duration>,
+    /// The protocol that upstream may switch to, as the head says. Only HTTP/1.1 has a word for that, so that is what is spoken then.
+    pub offer: Option<&'a Offer>,
 }
 
 /// What came back.
@@ -112,6 +116,8 @@ pub enum Received {
     Whole(Bytes),
     /// It is coming.
     Stream(ResponseBody),
+    /// There is none: with this 101, upstream has taken the offer.
+    Switched(Box<Switched>),
 }
 
 /// Why nothing came back.
@@ -202,7 +208,7 @@ impl Client {
         let Some(cluster) = cluster else { return Err(UpstreamError::Saturated) };
         let result = if cluster.is_echo() {
             echo::answer(request.method, &request.heads.http1(), request.body).await.map_err(UpstreamError::from)
-        } else if cluster.may_share_connections() {
+        } else if cluster.may_share_connections() && request.offer.is_none() {
             // Boxed, so that HTTP/1.1's future is no larger for it.
             Box::pin(self.attempt_shared(&cluster, request)).await
         } else {
@@ -226,7 +232,7 @@ impl Client {
             let replayable = body.is_none() && request.method.is_idempotent();
             let head = request.heads.http1();
             let mut exchange = Exchange::new(connection, head, request.framing, body, patience, total.clone());
-            match exchange.head(request.method).await {
+            match exchange.head(request.method, request.offer).await {
                 Ok((head, rest)) => return Ok(self.over_http1(head, rest, exchange, lease)?),
                 // The keep-alive race: upstream closed an idle connection just when we used it.
                 Err(ExchangeError::Closed) if reused && replayable && !fresh => {
@@ -239,6 +245,10 @@ impl Client {
     }
 
     fn over_http1(&self, head: ResponseHead, rest: Bytes, exchange: Exchange, lease: Lease) -> Result<Response, ExchangeError> {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            let switched = Box::new(Switched::new(exchange.connection, rest, lease));
+            return Ok(Response { status: head.status, headers: head.headers, body: Received::Switched(switched) });
+        }
         let mut download = Download::new(head.framing, rest);
         download.check()?;
         // Small responses are complete already; then the connection goes back at once. While the client is
@@ -256,7 +266,7 @@ impl Client {
         Ok(Response { status: head.status, headers: head.headers, body })
     }
 
-    /// A connection: an idle one, or a new one to the first endpoint that accepts it.
+    /// A connection for HTTP/1.1: an idle one, or a new one to the first endpoint that accepts it.
     async fn lease(&self, cluster: &Rc<Cluster>, fresh: bool) -> Result<Leased, UpstreamError> {
         if cluster.is_saturated() {
             return Err(UpstreamError::Saturated);
@@ -270,7 +280,7 @@ impl Client {
             }
             // Counted before it connects: connects under way are load too.
             let (lease, counted) = (endpoint.lease(cluster), cluster.count_connection());
-            let connect = connect(&endpoint.pool.authority, cluster.secured(endpoint));
+            let connect = connect(&endpoint.pool.authority, cluster.secured(endpoint), Asked::Http1);
             match tokio::time::timeout(cluster.connect_timeout, connect).await {
                 Ok(Ok(Established { stream, .. })) => return Ok(Leased::new(Connection::new(stream, counted), lease)),
                 Ok(Err(error)) => last = error.into(),

@@ -67,7 +67,7 @@ impl Client {
             Place::Http1(connection) => {
                 let reused = connection.reused;
                 let mut exchange = Exchange::new(connection, heads.http1(), framing, body, patience, total);
-                let received = exchange.head(method).await;
+                let received = exchange.head(method, None).await;
                 let response = received.and_then(|(head, rest)| self.over_http1(head, rest, exchange, lease));
                 response.map_err(|error| Sent { error, body: None, reused })
             }

@@ -14,13 +14,23 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::connect::Asked;
+use crate::socket::reset_on_drop;
 use crate::tls::ClientTls;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Transport {
     Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<Secured>),
+}
+
+/// TLS, and how it will end.
+#[derive(Debug)]
+pub(super) struct Secured {
+    stream: TlsStream<TcpStream>,
+    /// Without a word.
+    cut: bool,
 }
 
 /// Why there is no connection.
@@ -32,23 +42,43 @@ pub(super) enum ConnectError {
 
 impl Transport {
     /// See [`connect`](super::connect::connect).
-    pub(super) async fn connect(authority: &str, tls: Option<(&ClientTls, &ServerName<'static>)>) -> Result<Self, ConnectError> {
+    pub(super) async fn connect(
+        authority: &str,
+        tls: Option<(&ClientTls, &ServerName<'static>)>,
+        asked: Asked,
+    ) -> Result<Self, ConnectError> {
         let stream = TcpStream::connect(authority).await.map_err(ConnectError::Tcp)?;
         // Heads and bodies are written whole; waiting to fill segments only adds latency.
         let _ = stream.set_nodelay(true);
         let Some((tls, name)) = tls else { return Ok(Self::Tcp(stream)) };
         let connector = TlsConnector::from(tls.current());
+        let connecting = match asked {
+            Asked::Configured => connector.connect(name.clone(), stream),
+            Asked::Http1 => connector.with_alpn(vec![b"http/1.1".to_vec()]).connect(name.clone(), stream),
+        };
         // Boxed: the handshake's state is a kilobyte in every request's future otherwise.
-        let stream = Box::pin(connector.connect(name.clone(), stream)).await.map_err(ConnectError::Tls)?;
-        Ok(Self::Tls(Box::new(stream)))
+        let stream = Box::pin(connecting).await.map_err(ConnectError::Tls)?;
+        Ok(Self::Tls(Box::new(Secured { stream, cut: false })))
     }
 
     /// What ALPN came to; nothing in clear text, and with a server that doesn't know of it.
     pub(super) fn negotiated(&self) -> Option<&[u8]> {
         match self {
             Self::Tcp(_) => None,
-            Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
+            Self::Tls(tls) => tls.stream.get_ref().1.alpn_protocol(),
         }
+    }
+
+    /// Makes the drop that follows a reset rather than an end, without a `close_notify`.
+    pub(super) fn reset_on_drop(&mut self) {
+        let socket = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(tls) => {
+                tls.cut = true;
+                tls.stream.get_ref().0
+            }
+        };
+        reset_on_drop(socket);
     }
 
     /// Whether nothing has come since the last exchange: neither an end nor a byte nobody asked for. Costs no system call unless the
@@ -58,11 +88,11 @@ impl Transport {
             Self::Tcp(stream) => {
                 return matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
             }
-            Self::Tls(stream) => stream,
+            Self::Tls(tls) => &mut tls.stream,
         };
         let mut room = [0];
         let mut buffer = ReadBuf::new(&mut room);
-        let read = std::future::poll_fn(|cx| Pin::new(&mut **stream).poll_read(cx, &mut buffer));
+        let read = std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buffer));
         // Nobody is to be woken, and a task that has used up its turn must not take that for silence.
         pin!(unconstrained(read)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
     }
@@ -71,8 +101,10 @@ impl Transport {
 impl Drop for Transport {
     /// Takes leave as TLS wants it, if that goes at once.
     fn drop(&mut self) {
-        if let Self::Tls(stream) = self {
-            let _ = Pin::new(&mut **stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+        if let Self::Tls(tls) = self
+            && !tls.cut
+        {
+            let _ = Pin::new(&mut tls.stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));
         }
     }
 }
@@ -81,7 +113,7 @@ impl AsyncRead for Transport {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buffer),
+            Self::Tls(tls) => Pin::new(&mut tls.stream).poll_read(cx, buffer),
         }
     }
 }
@@ -90,14 +122,14 @@ impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+            Self::Tls(tls) => Pin::new(&mut tls.stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, parts),
+            Self::Tls(tls) => Pin::new(&mut tls.stream).poll_write_vectored(cx, parts),
         }
     }
 
@@ -109,14 +141,14 @@ impl AsyncWrite for Transport {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(_) => Poll::Ready(Ok(())),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+            Self::Tls(tls) => Pin::new(&mut tls.stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+            Self::Tls(tls) => Pin::new(&mut tls.stream).poll_shutdown(cx),
         }
     }
 }

@@ -29,3 +29,4 @@ mod smuggling;
 mod spoofing;
 mod standards;
 mod tls;
+mod upgrade;

@@ -12,7 +12,7 @@ use std::process::Command;
 const LAYERS: &[&[&str]] = &[
     &["clock", "socket", "units"],
     &["telemetry", "limit", "request", "body", "config"],
-    &["identity", "headers", "store", "tls"],
+    &["identity", "headers", "store", "tls", "websocket"],
     &["policy", "admission", "respond", "issuer"],
     &["snapshot"],
     &["compile", "upstream"],

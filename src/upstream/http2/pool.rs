@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::connection::{self, Connection, MAX_STREAMS};
 use super::keep_alive::INTERVALS;
 use crate::upstream::UpstreamError;
-use crate::upstream::connect::{Established, Spoken, connect, spoken};
+use crate::upstream::connect::{Asked, Established, Spoken, connect, spoken};
 use crate::upstream::http1;
 use crate::upstream::pool::{Cluster, EndpointPool};
 use crate::upstream::transport::{ConnectError, Transport};
@@ -117,7 +117,7 @@ pub(in crate::upstream) async fn run(
     let promise = Promise { endpoint: Rc::clone(&endpoint), opening };
     let connecting = async {
         let Established { stream, negotiated, scheme } =
-            connect(&endpoint.authority, cluster.tls.as_deref().zip(name.as_ref())).await?;
+            connect(&endpoint.authority, cluster.tls.as_deref().zip(name.as_ref()), Asked::Configured).await?;
         match spoken(cluster.protocol, negotiated.as_deref()) {
             Spoken::Http1 => Ok(Made::Http1(stream)),
             Spoken::Http2 => connection::open(stream, scheme, INTERVALS)

@@ -227,6 +227,18 @@ impl H2 {
         self.so_far(stream)
     }
 
+    /// Waits until this much of the stream's body has come, or it has ended.
+    pub(crate) fn receive_at_least(&mut self, stream: u32, bytes: usize) -> H2Reply {
+        while !self.so_far(stream).over() && self.so_far(stream).body.len() < bytes && self.step() {}
+        self.so_far(stream)
+    }
+
+    /// Waits for the head of the stream's response.
+    pub(crate) fn receive_head(&mut self, stream: u32) -> H2Reply {
+        while !self.so_far(stream).over() && self.so_far(stream).status.is_none() && self.step() {}
+        self.so_far(stream)
+    }
+
     /// Whether the peer ends the connection, reading whatever comes before.
     pub(crate) fn is_closed(&mut self) -> bool {
         while !self.closed && self.step() {}

@@ -234,6 +234,14 @@ impl Exchange {
         Next::Close
     }
 
+    /// The connection itself, for a script that speaks something else from here on, and what has been read from it already. The request
+    /// must have been read to its end.
+    pub(crate) fn switch(&mut self) -> (Wire, Vec<u8>) {
+        assert!(self.body_read);
+        let left = Wire::Plain(self.stream.tcp().try_clone().unwrap());
+        (std::mem::replace(&mut self.stream, left), std::mem::take(&mut self.buffer))
+    }
+
     /// Ends the connection with RST.
     pub(crate) fn reset(&mut self) -> Next {
         SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO)).unwrap();

@@ -6,7 +6,7 @@ use rcgen::{
 };
 use sha2::Digest;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -208,6 +208,13 @@ impl Serve {
         Self(Arc::new(config))
     }
 
+    /// Agrees to HTTP/2 where it is offered, whoever speaks then.
+    pub(crate) fn preferring_http2(self) -> Self {
+        let mut config = Arc::unwrap_or_clone(self.0);
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+        Self(Arc::new(config))
+    }
+
     pub(super) fn shake(self, mut stream: TcpStream) -> Result<Wire, String> {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut connection = ServerConnection::new(self.0).unwrap();
@@ -267,7 +274,17 @@ impl Wire {
         stream.conn.write_tls(&mut stream.sock).unwrap();
     }
 
-    pub(super) fn forget_manners(&mut self) {
+    /// Half-closes: nothing more will be sent, and over TLS that is said.
+    pub(crate) fn finish(&mut self) {
+        match self {
+            Self::Plain(_) => {}
+            Self::Client(stream) => stream.conn.send_close_notify(),
+            Self::Server(stream, _) => stream.conn.send_close_notify(),
+        }
+        let _gone = self.flush().and_then(|()| self.tcp().shutdown(Shutdown::Write));
+    }
+
+    pub(crate) fn forget_manners(&mut self) {
         if let Self::Server(_, manners) = self {
             *manners = Manners::Bad;
         }
@@ -281,8 +298,12 @@ impl Wire {
 
     /// What was agreed by ALPN.
     pub(crate) fn agreed(&self) -> Option<String> {
-        let Self::Client(stream) = self else { panic!("no client of TLS") };
-        stream.conn.alpn_protocol().map(|protocol| String::from_utf8_lossy(protocol).into_owned())
+        let protocol = match self {
+            Self::Plain(_) => panic!("no TLS"),
+            Self::Client(stream) => stream.conn.alpn_protocol(),
+            Self::Server(stream, _) => stream.conn.alpn_protocol(),
+        };
+        protocol.map(|protocol| String::from_utf8_lossy(protocol).into_owned())
     }
 
     pub(crate) fn resumed(&self) -> bool {
