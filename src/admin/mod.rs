@@ -1,5 +1,7 @@
-//! The admin listener: health, metrics and reload, on a socket and a thread of its own, so that it answers when every
+//! The admin listener: health, metrics, reload and a say in which endpoints are used, on a socket and a thread of its own, so that it answers when every
 //! worker is busy. It knows nothing of requests in flight; what it can change goes through [`Control`].
+
+mod upstreams;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,6 +29,7 @@ use crate::socket::{Listener, StdListener};
 use crate::store::{DEBT_SHARES, Occupancy, Store};
 use crate::telemetry::metrics::{self, Registry, Sample};
 use crate::tls::InUse;
+use crate::upstream::Shared;
 
 /// What a reload came to: the generation in force, or why the file was refused.
 pub type Reloaded = Result<u64, Vec<Diagnostic>>;
@@ -42,6 +45,8 @@ pub struct Control {
     pub registries: Registries,
     /// For the generation.
     pub current: Arc<Current>,
+    /// For endpoints' states.
+    pub upstreams: Arc<Shared>,
     /// Whether `/readyz` says yes.
     pub ready: AtomicBool,
     /// Asks for a reload and gets its result.
@@ -110,12 +115,15 @@ async fn answer<B>(control: &Control, request: &Request<B>) -> Response<Full<Byt
     if let Some(refusal) = control.refusal(request.headers()) {
         return refusal;
     }
+    if let Some(response) = upstreams::answer(control, request.method(), path) {
+        return response;
+    }
     match path {
         "/metrics" if read => metrics_text(control),
         "/reload" if request.method() == Method::POST => reload(control).await,
         "/reload" => with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use POST"), "POST"),
         "/healthz" | "/readyz" | "/metrics" => with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use GET"), "GET, HEAD"),
-        _ => error_json(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics and POST /reload"),
+        _ => error_json(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics, /upstreams and POST /reload"),
     }
 }
 
@@ -159,6 +167,7 @@ fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
     ];
     extra.extend(store_samples(control));
     extra.extend(certificate_samples(control));
+    extra.extend(upstreams::samples(control));
     let mut response = Response::new(Full::new(Bytes::from(control.registry.render(&extra))));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
     response

@@ -1,6 +1,7 @@
 //! The only place that constructs everything, and the life of the process: start, reload, drain.
 
 mod certificates;
+mod endpoints;
 mod times;
 mod watch;
 
@@ -31,9 +32,9 @@ use crate::socket::{self, Address, Sharing, SocketFile};
 use crate::store::{Budget, MemoryStore, Store, Sweep};
 use crate::telemetry::access_log::{self, Output, Queue};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
-use crate::upstream::Shared;
 
 use certificates::{Certificates, newly_expired};
+use endpoints::Endpoints;
 use times::Times;
 use watch::Watch;
 
@@ -96,6 +97,7 @@ pub struct App {
     certificates: Certificates,
     log_writer: JoinHandle<()>,
     fetcher: Fetcher,
+    endpoints: Endpoints,
     /// Configurations that workers may still hold. The last hold is here, so that no worker has to take apart a hundred thousand clients.
     retired: Vec<Arc<Snapshot>>,
 }
@@ -130,13 +132,13 @@ impl App {
         times.tell(&snapshot);
         let fetcher = start_fetcher(&registry, &snapshot)?;
         let certificates = Certificates::start(&registry, &snapshot, times.unix_now());
+        let endpoints = Endpoints::start(&registry, &times.clock, &snapshot)?;
         let current = Arc::new(Current::new(snapshot));
         let registries = Registries::default();
         let mut admin = socket::bind(&process.admin_address, process.admin_mode, Sharing::Alone)
             .map_err(|error| StartError::Admin(process.admin_address.clone(), error))?;
         let dropped = registry.counter(metrics::LOG_DROPPED, &[]);
         let (log, log_writer) = start_access_log(&process.access_log_to, dropped.clone(), registry.shared_lane())?;
-        let upstreams = Arc::new(Shared::new(registry.clone()));
         let parts = (0..workers).map(|index| {
             let lane = registry.lane(index);
             GatewayParts {
@@ -144,7 +146,7 @@ impl App {
                 store: Arc::clone(&store),
                 registries: registries.clone(),
                 current: Arc::clone(&current),
-                upstreams: Arc::clone(&upstreams),
+                upstreams: Arc::clone(&endpoints.shared),
                 registry: registry.clone(),
                 lane,
                 log: log.sink(dropped.clone(), lane),
@@ -158,13 +160,12 @@ impl App {
             store: Arc::clone(&store),
             registries,
             current: Arc::clone(&current),
+            upstreams: Arc::clone(&endpoints.shared),
             ready: AtomicBool::new(true),
             reload,
             token: process.admin_token,
         });
-        for socket in admin.sockets.drain(..) {
-            admin::start(socket, Arc::clone(&control))?;
-        }
+        admin.sockets.drain(..).try_for_each(|socket| admin::start(socket, Arc::clone(&control)))?;
         registry.counter(metrics::BUILD, &[("version", env!("CARGO_PKG_VERSION"))]).one(registry.shared_lane());
         let counters = ReloadCounters::new(&registry);
         Ok(Self {
@@ -183,6 +184,7 @@ impl App {
             certificates,
             log_writer,
             fetcher,
+            endpoints,
             retired: Vec::new(),
         })
     }
@@ -279,6 +281,7 @@ impl App {
         self.times.tell(&snapshot);
         self.fetcher.follow(fetched_keys(&snapshot));
         self.certificates.follow(&snapshot, self.times.unix_now());
+        self.endpoints.follow(&snapshot);
         for listener in &snapshot.listeners {
             if !before.listeners.iter().any(|old| old.address == listener.address) {
                 let address = self.server.bound(listener).map(|address| address.to_string());

@@ -5,6 +5,7 @@
 
 mod clients;
 mod costs;
+mod health;
 mod identity;
 mod key_prefixes;
 mod limits;

@@ -7,8 +7,7 @@ use http::Uri;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::Compiler;
-use crate::config::diagnostic::Path;
-use crate::config::{self, NOT_AVAILABLE};
+use crate::config::{self, diagnostic::Path};
 use crate::snapshot::{Endpoint, Upstream, UpstreamKind, UpstreamProtocol};
 use crate::tls::ClientTls;
 
@@ -19,9 +18,6 @@ impl Compiler<'_> {
         let mut upstreams = Vec::new();
         for (name, upstream) in &config.upstreams {
             let path = root.key(name);
-            if upstream.balance != config::Balance::LeastRequests {
-                self.problem(&path.key("balance"), format!("any balance but least_requests is {NOT_AVAILABLE}"));
-            }
             if upstream.max_connections == 0 {
                 self.problem(&path.key("max_connections"), "must be at least 1");
             }
@@ -39,6 +35,7 @@ impl Compiler<'_> {
                 }
                 (endpoints, None) => UpstreamKind::Endpoints(self.endpoints(endpoints, &path.key("endpoints"))),
             };
+            self.only_endpoints_are_watched(upstream, &path);
             let (kind, tls) = self.secured(kind, upstream, &path.key("tls"));
             let timeouts = path.key("timeouts");
             upstreams.push(Upstream {
@@ -50,6 +47,11 @@ impl Compiler<'_> {
                 idle_timeout: self.positive(upstream.timeouts.idle, &timeouts.key("idle")).min(LONGEST_IDLE),
                 max_connections: upstream.max_connections,
                 tls,
+                balance: self.balance(&upstream.balance, &path.key("balance")),
+                slow_start: upstream.slow_start.0,
+                panic_below: upstream.panic_below.0,
+                health: upstream.health.as_ref().map(|health| self.health(health, &path.key("health"))),
+                outlier: upstream.outlier.as_ref().map(|outlier| self.outlier(outlier, &path.key("outlier"))),
             });
         }
         upstreams

@@ -11,6 +11,7 @@ mod cost;
 pub mod diagnostic;
 pub mod document;
 mod excerpt;
+mod health;
 mod identity;
 mod limit;
 mod listener;
@@ -35,6 +36,7 @@ use crate::units::Span;
 pub use address::{FileMode, ForwardedHeader, IpPrefixes, TrustedProxy};
 pub use clients_file::ClientsFile;
 pub use cost::{Cost, Delay, HeaderCost, Number, Over, ResponseHeaderCost, ResponseJsonCost};
+pub use health::{Balance, BalanceWord, HashBalance, Health, HealthType, Outlier, SuccessRate};
 pub use identity::{ApiKey, Client, ClientKey, Exception, Identity, IdentityForward, IdentityPart, IpGrouping, Unknown, User};
 pub use limit::{Algorithm, Align, During, Limit, Match, Missing, Mode, Statuses, Warmup};
 pub use listener::{
@@ -46,8 +48,8 @@ pub use operation::{
     Store,
 };
 pub use route::{
-    Balance, Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol,
-    UpstreamTimeouts, UpstreamTls, WebSocket,
+    Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol, UpstreamTimeouts,
+    UpstreamTls, WebSocket,
 };
 pub use schedule::Schedule;
 pub use source::{MainFile, Place, Source};

@@ -4,9 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::words::word_only;
-use super::{Endpoint, KeyPair, List, NotYet, seconds};
-use crate::units::{ByteRate, ByteSize, RateOrUnlimited, Span};
+use super::{Balance, Endpoint, Health, KeyPair, List, NotYet, Outlier, seconds};
+use crate::units::{ByteRate, ByteSize, RateOrUnlimited, Share, Span};
 
 /// Which requests go to a route. All that is given must hold; a list is any-of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -133,23 +132,25 @@ pub struct Upstream {
     /// What is spoken to them.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
-    /// How one is chosen; `least_requests` (power of two choices) in this version.
-    #[serde(default, deserialize_with = "word_only")]
+    /// How one is chosen: `least_requests` (the less busy of two), `round_robin`, `random` or `{hash: client}`.
+    #[serde(default)]
     pub balance: Balance,
+    /// How long one that returns takes to its full share; `0s`, at once, by default.
+    #[serde(default = "no_time")]
+    pub slow_start: Span,
     /// Patience with them.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,
     /// Connections to all of them at once.
     #[serde(default = "default_upstream_connections")]
     pub max_connections: u32,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub health: NotYet,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub outlier: NotYet,
+    /// Asks endpoints how they are; those that are not well get no requests.
+    pub health: Option<Health>,
+    /// Takes out endpoints whose answers are bad.
+    pub outlier: Option<Outlier>,
+    /// With less than this share of the endpoints in order, all but drained ones are used; `0%`, never, by default.
+    #[serde(default = "nothing")]
+    pub panic_below: Share,
     /// Not available in this version.
     #[serde(default)]
     #[schemars(skip)]
@@ -193,21 +194,6 @@ pub enum UpstreamProtocol {
     Http2,
 }
 
-/// How an endpoint is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Balance {
-    /// The less busy of two picked at random.
-    #[default]
-    LeastRequests,
-    /// Not available in this version.
-    #[schemars(skip)]
-    RoundRobin,
-    /// Not available in this version.
-    #[schemars(skip)]
-    Random,
-}
-
 /// Patience with an upstream.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -228,6 +214,14 @@ impl Default for UpstreamTimeouts {
 
 fn default_upstream_connections() -> u32 {
     1000
+}
+
+fn no_time() -> Span {
+    seconds(0)
+}
+
+fn nothing() -> Share {
+    Share(0.0)
 }
 
 fn default_status() -> u16 {

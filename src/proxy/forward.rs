@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tracing::warn;
 
 use super::gateway::Gateway;
-use super::{Reply, error};
+use super::{Reply, affinity, error};
 use crate::admission::Permit;
 use crate::body::RequestBody;
 use crate::clock::Nanos;
@@ -24,7 +24,7 @@ use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::{Facts, grpc};
 use crate::respond::Answer;
 use crate::snapshot::{Listener, Snapshot, UpstreamKind};
-use crate::upstream::{ClientBody, Heads, Request, Response};
+use crate::upstream::{ClientBody, Heads, Request, Response, TotalTimeout};
 
 /// Everything that decides what upstream sees.
 pub(super) struct Way<'a, 's> {
@@ -35,7 +35,7 @@ pub(super) struct Way<'a, 's> {
     pub(super) proceed: &'a Proceed<'s>,
     pub(super) upstream: UpstreamId,
     pub(super) reads_response: bool,
-    pub(super) total_timeout: Option<Duration>,
+    pub(super) total_timeout: Option<TotalTimeout>,
     /// What upstream may switch to.
     pub(super) offer: Option<&'a Offer>,
 }
@@ -47,11 +47,12 @@ pub(super) fn total_timeout(
     route: &Route,
     grpc: Option<&HeaderMap>,
     started: Nanos,
-) -> Result<Option<Duration>, Answer> {
-    let Some(timeout) = grpc.and_then(grpc::timeout) else { return Ok(route.total_timeout) };
+) -> Result<Option<TotalTimeout>, Answer> {
+    let configured = route.total_timeout.map(TotalTimeout::Configured);
+    let Some(timeout) = grpc.and_then(grpc::timeout) else { return Ok(configured) };
     let spent = Duration::from_nanos(gateway.clock.now().saturating_sub(started));
     let left = timeout.checked_sub(spent).filter(|left| !left.is_zero()).ok_or(Answer::GatewayTimeout)?;
-    Ok(Some(route.total_timeout.map_or(left, |total| total.min(left))))
+    Ok(configured.filter(|_| route.total_timeout.is_some_and(|total| total <= left)).or(Some(TotalTimeout::Callers(left))))
 }
 
 /// Refuses a body that says it is too large, before anybody is asked to take it.
@@ -78,6 +79,7 @@ pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permi
         response_timeout: route.response_timeout,
         total_timeout: way.total_timeout,
         offer: way.offer,
+        balance_key: affinity::key(way),
     };
     match gateway.client.exchange(permit, request).await {
         Ok(Response { status, headers, body }) => Ok(Reply { status, headers, body }),

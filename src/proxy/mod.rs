@@ -4,6 +4,7 @@
 //! [`Answer`]. Only `admit` sees both the plan's charges and the store.
 
 mod admit;
+mod affinity;
 mod error;
 mod forward;
 mod gateway;

@@ -3,6 +3,8 @@
 //! `compile` makes it, a request loads it once, and a reload puts another in its place. Counters, connections and
 //! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.
 
+mod health;
+
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::{Counter, Histogram};
 use crate::tls::{ClientTls, ServerTls, TlsMetrics};
 use crate::websocket::Refusal;
+
+pub use health::{Balance, HashBy, HealthCheck, Outlier, Probe, SuccessRate};
 
 /// One generation.
 #[derive(Debug)]
@@ -90,6 +94,16 @@ pub struct Upstream {
     pub max_connections: u32,
     /// How it is spoken to over TLS; there if an endpoint wants that.
     pub tls: Option<Arc<ClientTls>>,
+    /// How an endpoint is chosen.
+    pub balance: Balance,
+    /// How long an endpoint that returns takes to its full share; zero is at once.
+    pub slow_start: Duration,
+    /// With less than this share of its endpoints in order, all are used; from 0 to 1, and 0 is never.
+    pub panic_below: f64,
+    /// Whether endpoints are asked how they are.
+    pub health: Option<HealthCheck>,
+    /// Whether endpoints are taken out for their answers.
+    pub outlier: Option<Outlier>,
 }
 
 /// What is spoken to an upstream.

@@ -46,6 +46,13 @@ families! {
     JWKS_FETCHES = Counter "tollgate_jwks_fetches_total" "Fetches of token keys, by result.";
     UPSTREAM_ERRORS = Counter "tollgate_upstream_errors_total" "Failed exchanges with an upstream, by upstream and kind.";
     UPSTREAM_RETRIES = Counter "tollgate_upstream_retries_total" "Attempts at another endpoint or connection, by upstream.";
+    UPSTREAM_PANIC = Gauge "tollgate_upstream_panic" "1 while so few of an upstream's endpoints are in order that all but drained ones are used.";
+    ENDPOINT_HEALTHY = Gauge "tollgate_endpoint_healthy" "1, or 0 while an endpoint's health checks fail.";
+    ENDPOINT_EJECTED = Gauge "tollgate_endpoint_ejected" "1 while an endpoint is ejected for its answers.";
+    ENDPOINT_DRAINED = Gauge "tollgate_endpoint_drained" "1 while an operator has taken an endpoint out of use.";
+    ENDPOINT_LOAD = Gauge "tollgate_endpoint_requests" "Exchanges under way with an endpoint.";
+    HEALTH_CHECKS = Counter "tollgate_health_checks_total" "Health checks of an endpoint, by result.";
+    EJECTIONS = Counter "tollgate_endpoint_ejections_total" "Ejections of an endpoint for its answers, by reason.";
     CLIENT_ABORTS = Counter "tollgate_client_aborts_total" "Requests whose client left before the response was complete.";
     UPGRADED = Gauge "tollgate_upgraded_connections" "Connections and streams that have become something else, WebSockets mostly, by route.";
     UPGRADED_DURATION = Histogram "tollgate_upgraded_duration_seconds" "How long upgraded connections lasted, by route.";

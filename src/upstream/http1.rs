@@ -205,6 +205,11 @@ impl Exchange {
         self.connection.deadline.poll_due(cx)
     }
 
+    /// Whether the time for the whole exchange is over.
+    pub(super) fn is_out_of_total(&self) -> bool {
+        super::is_out_of(self.total.as_ref())
+    }
+
     /// Sends as much as goes. Upstream's time runs while it has something to read or to answer, and not while everybody waits for
     /// the client.
     pub(super) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {

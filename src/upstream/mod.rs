@@ -2,29 +2,40 @@
 //!
 //! HTTP/1.1 has a codec of our own and an exchange per connection (`http1`), HTTP/2 many of them on each (`http2`). A [`Client`]
 //! belongs to one worker thread, with pools of its own, so taking a connection needs no lock. What workers
-//! share is in [`Shared`]: the load on each endpoint and the count of connections. Pools and loads are kept by upstream and
-//! address, so a reload keeps connections. Forwarding asks for a [`Permit`]: nothing gets here around admission.
+//! share is in [`Shared`]: each endpoint's load and standing, and the count of connections. Pools and standing are kept by upstream and
+//! address, so a reload keeps connections and who is out of use. Forwarding asks for a [`Permit`]: nothing gets here around admission.
+//!
+//! [`balance`] chooses among the endpoints that may be used; `health` (a thread of its own, [`Watch`]), `judge` (by the outcome of every
+//! exchange) and the operator decide which those are, in `group`.
 
-mod balance;
+pub mod balance;
 mod chunked;
 mod connect;
 mod download;
 mod echo;
+mod event;
+mod group;
+mod health;
 mod http1;
 mod http2;
+mod judge;
+mod outlier;
 mod pool;
+mod registry;
 mod response_body;
 mod shared;
+mod standing;
 mod switched;
 mod transport;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
+use std::num::NonZeroU64;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,15 +52,18 @@ use crate::snapshot::{Endpoint, Snapshot, UpstreamKind};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::tls;
 
+pub use group::EndpointState;
+pub use health::Watch;
 pub use http1::{ClientBody, ExchangeError};
 pub use pool::Shared;
+pub use registry::UpstreamState;
 pub use response_body::ResponseBody;
 pub use switched::Switched;
 
-use balance::Picker;
 use connect::{Asked, Established, connect};
 use download::Download;
 use http1::{Connection, Exchange};
+use judge::Circumstances;
 use pool::{Cluster, EndpointName, EndpointPool, Lease, Leased};
 use transport::ConnectError;
 
@@ -59,7 +73,6 @@ pub struct Client {
     shared: Arc<Shared>,
     clusters: RefCell<Vec<Rc<Cluster>>>,
     pools: RefCell<HashMap<PoolName, Rc<EndpointPool>>>,
-    picker: Picker,
     lane: Lane,
 }
 
@@ -93,9 +106,20 @@ pub struct Request<'a> {
     /// Until the response's head and between two bytes; the upstream's own otherwise.
     pub response_timeout: Option<Duration>,
     /// The whole exchange.
-    pub total_timeout: Option<Duration>,
+    pub total_timeout: Option<TotalTimeout>,
     /// The protocol that upstream may switch to, as the head says. Only HTTP/1.1 has a word for that, so that is what is spoken then.
     pub offer: Option<&'a Offer>,
+    /// What requests that go to the same endpoint have in common, where the upstream balances by it.
+    pub balance_key: Option<NonZeroU64>,
+}
+
+/// How long the whole exchange may take, by who says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TotalTimeout {
+    /// The configuration.
+    Configured(Duration),
+    /// The caller, who may be in any hurry: that it was not enough says nothing about an endpoint.
+    Callers(Duration),
 }
 
 /// What came back.
@@ -123,6 +147,9 @@ pub enum Received {
 /// Why nothing came back.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
+    /// None of the endpoints may be used.
+    #[error("no endpoint is in use")]
+    NoEndpoint,
     /// No endpoint accepts a connection.
     #[error("connect: {0}")]
     Connect(io::Error),
@@ -153,7 +180,7 @@ impl Client {
     /// For a worker.
     #[must_use]
     pub fn new(shared: Arc<Shared>, lane: Lane) -> Self {
-        Self { shared, clusters: RefCell::default(), pools: RefCell::default(), picker: Picker::new(), lane }
+        Self { shared, clusters: RefCell::default(), pools: RefCell::default(), lane }
     }
 
     /// Follows a reload: endpoints that stay keep their connections, the others' are closed once they are idle.
@@ -169,10 +196,17 @@ impl Client {
                 };
                 let identity = upstream.tls.as_ref().map(|tls| tls.identity());
                 let mut pool_of = |endpoint: &Endpoint| {
-                    let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                    let make = || Rc::new(EndpointPool::new(Arc::clone(&endpoint.authority), self.shared.load_of(&key)));
-                    let secured = identity.filter(|_| endpoint.tls.is_some());
-                    Rc::clone(pools.entry((key.clone(), secured)).or_insert_with(make))
+                    let name = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
+                    let standing = self.shared.standing(&name);
+                    let key = (name, identity.filter(|_| endpoint.tls.is_some()));
+                    if let Some(known) = pools.get(&key).filter(|pool| pool.has(&standing)) {
+                        return Rc::clone(known);
+                    }
+                    let pool = Rc::new(EndpointPool::new(standing));
+                    if let Some(before) = pools.insert(key, Rc::clone(&pool)) {
+                        before.retire();
+                    }
+                    pool
                 };
                 let endpoints = endpoints.into_iter().map(|endpoint| (pool_of(&endpoint), endpoint)).collect();
                 Rc::new(self.shared.cluster(upstream, endpoints))
@@ -223,9 +257,10 @@ impl Client {
     async fn attempt(&self, cluster: &Rc<Cluster>, mut request: Request<'_>) -> Result<Response, UpstreamError> {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
         let total = request.total_timeout.map(running);
+        let shares_time = request.shares_time();
         let mut fresh = false;
         loop {
-            let leased = in_time(total.as_deref(), self.lease(cluster, fresh)).await?;
+            let leased = in_time(total.as_deref(), self.lease(cluster, request.balance_key, fresh)).await?;
             let reused = leased.connection_reused();
             let (connection, lease) = leased.into_parts();
             let body = request.body.take();
@@ -239,23 +274,30 @@ impl Client {
                     cluster.retries.one(self.lane);
                     fresh = true;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let out_of_shared_time = shares_time && exchange.is_out_of_total();
+                    lease.broke(&error, Circumstances { reused, out_of_shared_time });
+                    return Err(error.into());
+                }
             }
         }
     }
 
     fn over_http1(&self, head: ResponseHead, rest: Bytes, exchange: Exchange, lease: Lease) -> Result<Response, ExchangeError> {
+        lease.answered(head.status);
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            lease.completed();
             let switched = Box::new(Switched::new(exchange.connection, rest, lease));
             return Ok(Response { status: head.status, headers: head.headers, body: Received::Switched(switched) });
         }
         let mut download = Download::new(head.framing, rest);
-        download.check()?;
+        download.check().inspect_err(|_| lease.failed())?;
         // Small responses are complete already; then the connection goes back at once. While the client is
         // still uploading, streaming goes on so that the upload can.
         let whole = if exchange.is_uploading() { None } else { download.take_whole() };
         let body = match whole {
             Some(whole) => {
+                lease.completed();
                 if head.keep_alive && download.leaves_clean(&exchange) {
                     lease.give_back(exchange.connection);
                 }
@@ -267,40 +309,55 @@ impl Client {
     }
 
     /// A connection for HTTP/1.1: an idle one, or a new one to the first endpoint that accepts it.
-    async fn lease(&self, cluster: &Rc<Cluster>, fresh: bool) -> Result<Leased, UpstreamError> {
+    async fn lease(&self, cluster: &Rc<Cluster>, key: Option<NonZeroU64>, fresh: bool) -> Result<Leased, UpstreamError> {
         if cluster.is_saturated() {
             return Err(UpstreamError::Saturated);
         }
         let mut tried = SmallVec::<[usize; 4]>::new();
-        let mut last = UpstreamError::Saturated;
-        while let Some(index) = self.picker.pick(&cluster.endpoints, &tried) {
+        let mut last = UpstreamError::NoEndpoint;
+        while let Some(index) = cluster.pick(&tried, key) {
             let Some(endpoint) = cluster.endpoints.get(index) else { break };
+            if !tried.is_empty() {
+                cluster.retries.one(self.lane);
+                cluster.errors.count(&last, self.lane);
+            }
             if !fresh && let Some(leased) = endpoint.pool.take(cluster) {
                 return Ok(leased);
             }
             // Counted before it connects: connects under way are load too.
             let (lease, counted) = (endpoint.lease(cluster), cluster.count_connection());
-            let connect = connect(&endpoint.pool.authority, cluster.secured(endpoint), Asked::Http1);
+            let connect = connect(endpoint.pool.authority(), cluster.secured(endpoint), Asked::Http1);
             match tokio::time::timeout(cluster.connect_timeout, connect).await {
                 Ok(Ok(Established { stream, .. })) => return Ok(Leased::new(Connection::new(stream, counted), lease)),
                 Ok(Err(error)) => last = error.into(),
                 Err(_) => last = UpstreamError::ConnectTimeout,
             }
+            lease.failed();
             tried.push(index);
-            if tried.len() < cluster.endpoints.len() {
-                cluster.retries.one(self.lane);
-                cluster.errors.count(&last, self.lane);
-            }
         }
         Err(last)
     }
 }
 
+impl Request<'_> {
+    /// Whether the client has a part in how long it takes until the response begins.
+    fn shares_time(&self) -> bool {
+        self.body.is_some() || matches!(self.total_timeout, Some(TotalTimeout::Callers(_)))
+    }
+}
+
 /// The time of the whole exchange, from now on.
-fn running(total: Duration) -> Rc<Deadline> {
+fn running(total: TotalTimeout) -> Rc<Deadline> {
+    let (TotalTimeout::Configured(total) | TotalTimeout::Callers(total)) = total;
     let deadline = Rc::new(Deadline::new());
     deadline.arm(total);
     deadline
+}
+
+/// Whether that time is over. Looked at once more, not waited for.
+fn is_out_of(total: Option<&Rc<Deadline>>) -> bool {
+    let cx = Context::from_waker(Waker::noop());
+    total.is_some_and(|total| total.poll_due(&cx).is_ready())
 }
 
 /// Connecting counts against the time of the whole exchange.
@@ -316,6 +373,7 @@ async fn in_time<L>(total: Option<&Deadline>, lease: impl Future<Output = Result
 /// Failures of an upstream, by kind.
 #[derive(Debug)]
 struct ErrorCounters {
+    no_endpoint: Counter,
     connect: Counter,
     tls: Counter,
     timeout: Counter,
@@ -330,6 +388,7 @@ impl ErrorCounters {
     fn new(registry: &Registry, upstream: &str) -> Self {
         let counter = |kind| registry.counter(metrics::UPSTREAM_ERRORS, &[("upstream", upstream), ("kind", kind)]);
         Self {
+            no_endpoint: counter("no_endpoint"),
             connect: counter("connect"),
             tls: counter("tls"),
             timeout: counter("timeout"),
@@ -343,6 +402,7 @@ impl ErrorCounters {
 
     fn count(&self, error: &UpstreamError, lane: Lane) {
         match error {
+            UpstreamError::NoEndpoint => self.no_endpoint.one(lane),
             UpstreamError::Connect(_) | UpstreamError::ConnectTimeout => self.connect.one(lane),
             UpstreamError::Tls(_) => self.tls.one(lane),
             UpstreamError::Saturated => self.saturated.one(lane),

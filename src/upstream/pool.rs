@@ -2,14 +2,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::ErrorCounters;
+use http::{HeaderMap, StatusCode};
+
+use super::balance::{Balancer, Candidate, Candidates};
+use super::group::Group;
 use super::http1::Connection;
 use super::http2;
+use super::judge::{self, Circumstances, Judge, Verdict};
+use super::standing::{Mode, Standing};
+use super::{ErrorCounters, ExchangeError};
+use crate::clock::Clock;
 use crate::snapshot::{Endpoint, Upstream, UpstreamKind, UpstreamProtocol};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::tls::ClientTls;
@@ -18,35 +26,20 @@ use tokio_rustls::rustls::pki_types::ServerName;
 /// What all workers share about upstreams. Kept by name and address, so it outlives reloads.
 #[derive(Debug)]
 pub struct Shared {
-    registry: Registry,
-    loads: Mutex<HashMap<EndpointName, Load>>,
+    pub(super) registry: Registry,
+    pub(super) clock: Clock,
+    pub(super) groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
     connections: Mutex<HashMap<Arc<str>, Arc<AtomicU32>>>,
 }
 
 /// An upstream's name and an endpoint's address.
 pub(super) type EndpointName = (Arc<str>, Arc<str>);
 
-/// Exchanges under way with an endpoint, over all workers.
-pub(super) type Load = Arc<LoadCount>;
-
-/// See [`Load`].
-#[derive(Debug, Default)]
-pub(super) struct LoadCount {
-    exchanges: AtomicU32,
-    /// Those of them that share an HTTP/2 connection with another one.
-    riding: AtomicU32,
-}
-
 impl Shared {
     /// Nothing known yet.
     #[must_use]
-    pub fn new(registry: Registry) -> Self {
-        Self { registry, loads: Mutex::default(), connections: Mutex::default() }
-    }
-
-    pub(super) fn load_of(&self, endpoint: &EndpointName) -> Load {
-        let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(loads.entry(endpoint.clone()).or_default())
+    pub fn new(registry: Registry, clock: Clock) -> Self {
+        Self { registry, clock, groups: Mutex::default(), connections: Mutex::default() }
     }
 
     pub(super) fn cluster(&self, upstream: &Upstream, endpoints: Vec<(Rc<EndpointPool>, Endpoint)>) -> Cluster {
@@ -54,7 +47,11 @@ impl Shared {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(connections.entry(Arc::clone(&upstream.name)).or_default())
         };
+        let group = self.group(&upstream.name);
+        let judge = |rules| Judge::new(&upstream.name, &group, rules, &self.clock, &self.registry);
         Cluster {
+            balancer: Balancer::new(&upstream.balance, endpoints.len()),
+            judge: upstream.outlier.as_ref().map(judge),
             echo: matches!(upstream.kind, UpstreamKind::Echo),
             protocol: upstream.protocol,
             endpoints: endpoints.into_iter().map(WeightedEndpoint::new).collect(),
@@ -65,6 +62,7 @@ impl Shared {
             budget: Budget { open, max: upstream.max_connections },
             errors: ErrorCounters::new(&self.registry, &upstream.name),
             retries: self.registry.counter(metrics::UPSTREAM_RETRIES, &[("upstream", &upstream.name)]),
+            group,
         }
     }
 }
@@ -74,6 +72,9 @@ impl Shared {
 pub(super) struct Cluster {
     echo: bool,
     pub(super) protocol: UpstreamProtocol,
+    group: Arc<Group>,
+    balancer: Balancer,
+    judge: Option<Judge>,
     pub(super) endpoints: Vec<WeightedEndpoint>,
     pub(super) tls: Option<Arc<ClientTls>>,
     pub(super) connect_timeout: Duration,
@@ -130,7 +131,7 @@ impl Cluster {
     /// Whether as many connections are in use as may be. Looked at without a lock, so workers that decide in the same instant
     /// may each let one more in.
     pub(super) fn is_saturated(&self) -> bool {
-        self.endpoints.iter().map(|endpoint| endpoint.pool.connections_in_use()).sum::<u32>() >= self.budget.max
+        self.endpoints.iter().map(|endpoint| endpoint.pool.standing.connections_in_use()).sum::<u32>() >= self.budget.max
     }
 
     /// A place in the count for a connection that is about to be made.
@@ -138,14 +139,52 @@ impl Cluster {
         self.budget.count()
     }
 
+    /// One of its endpoints has failed, be it before any exchange began.
+    pub(super) fn failed(&self, endpoint: &EndpointPool) {
+        if let Some(judge) = &self.judge {
+            judge.bad(&endpoint.standing);
+        }
+    }
+
+    /// The place of an endpoint that may be used and has not been tried.
+    pub(super) fn pick(&self, tried: &[usize], key: Option<NonZeroU64>) -> Option<usize> {
+        self.balancer.pick(&Untried { endpoints: &self.endpoints, tried, mode: self.group.mode() }, key)
+    }
+
+    /// Ages idle connections. Those to endpoints that are out of use are closed, HTTP/2 ones behind their last stream: who knows how
+    /// they are when it returns.
     pub(super) fn sweep(&self, elapsed: Duration) {
+        let mode = self.group.mode();
         for endpoint in &self.endpoints {
+            if !endpoint.pool.standing.may_be_used(mode) {
+                endpoint.pool.let_go();
+            }
             endpoint.pool.sweep(elapsed, self.idle_timeout, &self.budget);
         }
     }
 
     pub(super) fn count_error(&self, error: &super::ExchangeError, lane: Lane) {
         self.errors.count_exchange(error, lane);
+    }
+}
+
+/// What a balancer chooses from.
+struct Untried<'a> {
+    endpoints: &'a [WeightedEndpoint],
+    tried: &'a [usize],
+    mode: Mode,
+}
+
+impl Candidates for Untried<'_> {
+    fn count(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    fn at(&self, index: usize) -> Option<Candidate> {
+        let WeightedEndpoint { pool, weight, .. } = self.endpoints.get(index)?;
+        let standing = &pool.standing;
+        let open = standing.may_be_used(self.mode) && !self.tried.contains(&index);
+        open.then(|| Candidate { weight: u64::from(*weight) * standing.share(), load: standing.load(), hash: standing.hash })
     }
 }
 
@@ -181,8 +220,7 @@ impl Drop for Counted {
 /// A worker's connections to one endpoint: HTTP/1.1 ones that are idle, HTTP/2 ones whether they are or not.
 #[derive(Debug)]
 pub(super) struct EndpointPool {
-    pub(super) authority: Arc<str>,
-    load: Load,
+    standing: Arc<Standing>,
     idle: RefCell<Vec<Idle>>,
     pub(super) http2: http2::Pool,
     retired: Cell<bool>,
@@ -195,35 +233,36 @@ struct Idle {
 }
 
 impl EndpointPool {
-    pub(super) fn new(authority: Arc<str>, load: Load) -> Self {
-        Self { authority, load, idle: RefCell::default(), http2: http2::Pool::default(), retired: Cell::new(false) }
+    pub(super) fn new(standing: Arc<Standing>) -> Self {
+        Self { standing, idle: RefCell::default(), http2: http2::Pool::default(), retired: Cell::new(false) }
     }
 
-    /// Exchanges under way, over all workers.
-    pub(super) fn load(&self) -> u32 {
-        self.load.exchanges.load(Ordering::Relaxed)
+    pub(super) fn authority(&self) -> &str {
+        &self.standing.authority
     }
 
-    fn connections_in_use(&self) -> u32 {
-        self.load().saturating_sub(self.load.riding.load(Ordering::Relaxed))
+    /// Whether this is the endpoint of that standing: an address that went and came back has another.
+    pub(super) fn has(&self, standing: &Arc<Standing>) -> bool {
+        Arc::ptr_eq(&self.standing, standing)
     }
 
     /// An exchange shares a connection with another one.
     pub(super) fn rides(&self) {
-        self.load.riding.fetch_add(1, Ordering::Relaxed);
+        self.standing.rides();
     }
 
     /// One that did is over.
     pub(super) fn rides_no_more(&self) {
-        self.load.riding.fetch_sub(1, Ordering::Relaxed);
+        self.standing.rides_no_more();
     }
 
     /// The most recently used idle connection that is still good.
     pub(super) fn take(self: &Rc<Self>, cluster: &Rc<Cluster>) -> Option<Leased> {
         loop {
-            let Idle { mut connection, .. } = self.idle.borrow_mut().pop()?;
+            let Idle { mut connection, since } = self.idle.borrow_mut().pop()?;
             if connection.is_quiet() {
-                connection.reused = true;
+                // One that nobody has used may have rested as well; where ALPN decides, most go on to who waits for them.
+                connection.reused |= !since.is_zero();
                 return Some(Leased { connection, lease: Lease::new(self, cluster) });
             }
         }
@@ -246,6 +285,11 @@ impl EndpointPool {
     /// Nobody will take from here again, but who has begun to.
     pub(super) fn retire(&self) {
         self.retired.set(true);
+        self.let_go();
+    }
+
+    /// Gives up its connections: idle ones at once, HTTP/2 ones behind their last stream.
+    fn let_go(&self) {
         self.idle.borrow_mut().clear();
         self.http2.retire();
     }
@@ -267,6 +311,8 @@ pub(super) struct Leased {
 pub(super) struct Lease {
     cluster: Rc<Cluster>,
     in_use: InUse,
+    /// Whether the exchange has been counted for or against the endpoint.
+    judged: Cell<bool>,
 }
 
 /// One exchange's place in an endpoint's load.
@@ -289,8 +335,49 @@ impl Leased {
 
 impl Lease {
     fn new(pool: &Rc<EndpointPool>, cluster: &Rc<Cluster>) -> Self {
-        pool.load.exchanges.fetch_add(1, Ordering::Relaxed);
-        Self { cluster: Rc::clone(cluster), in_use: InUse(Rc::clone(pool)) }
+        pool.standing.begin();
+        Self { cluster: Rc::clone(cluster), in_use: InUse(Rc::clone(pool)), judged: Cell::new(false) }
+    }
+
+    /// The response's head is here, and may already be a failure.
+    pub(super) fn answered(&self, status: StatusCode) {
+        if self.cluster.judge.as_ref().is_some_and(|judge| judge.blames(status)) {
+            self.failed();
+        }
+    }
+
+    /// Fields are here in which gRPC says how a call has ended, if it has.
+    pub(super) fn said(&self, fields: &HeaderMap) {
+        if self.cluster.judge.is_some()
+            && let Some(status) = judge::of_grpc(fields)
+        {
+            self.answered(status);
+        }
+    }
+
+    /// The response is complete.
+    pub(super) fn completed(&self) {
+        if let Some(judge) = &self.cluster.judge
+            && !self.judged.replace(true)
+        {
+            judge.good(&self.in_use.0.standing);
+        }
+    }
+
+    /// There is no response, or no end of it.
+    pub(super) fn broke(&self, error: &ExchangeError, when: Circumstances) {
+        match judge::verdict(error, when) {
+            Verdict::Failure => self.failed(),
+            Verdict::As(status) => self.answered(status),
+            Verdict::Nothing => {}
+        }
+    }
+
+    /// The endpoint has failed.
+    pub(super) fn failed(&self) {
+        if !self.judged.replace(true) {
+            self.cluster.failed(&self.in_use.0);
+        }
     }
 
     /// The upstream.
@@ -299,10 +386,11 @@ impl Lease {
     }
 
     /// Puts a clean connection back.
-    pub(super) fn give_back(self, connection: Connection) {
-        let Self { cluster, in_use: InUse(pool) } = &self;
+    pub(super) fn give_back(self, mut connection: Connection) {
+        let Self { cluster, in_use: InUse(pool), .. } = &self;
         let mut idle = pool.idle.borrow_mut();
         if !pool.retired.get() && idle.len() < MAX_IDLE && !cluster.budget.exceeded() {
+            connection.reused = true;
             idle.push(Idle { connection, since: Duration::ZERO });
         }
     }
@@ -310,14 +398,7 @@ impl Lease {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.load.exchanges.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-impl LoadCount {
-    pub(super) fn of(exchanges: u32) -> Load {
-        Arc::new(Self { exchanges: AtomicU32::new(exchanges), riding: AtomicU32::new(0) })
+        self.0.standing.end();
     }
 }
 

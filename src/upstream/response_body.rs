@@ -10,6 +10,7 @@ use super::ExchangeError;
 use super::download::{Download, Piece};
 use super::http1::Exchange;
 use super::http2;
+use super::judge::Circumstances;
 use super::pool::Lease;
 use crate::telemetry::metrics::Lane;
 
@@ -81,6 +82,7 @@ impl Http1Body {
     fn finish(&mut self) {
         if let Some(inner) = self.inner.take() {
             let Inner { exchange, lease, keep_alive } = *inner;
+            lease.completed();
             if keep_alive && self.download.leaves_clean(&exchange) {
                 lease.give_back(exchange.connection);
             }
@@ -96,6 +98,9 @@ impl Http1Body {
             Ok(Piece::End) => None,
             Err(error) => {
                 inner.lease.cluster().count_error(&error, self.lane);
+                // How long a body may take as a whole is also the client's doing, who reads it.
+                let out_of_shared_time = inner.exchange.is_out_of_total();
+                inner.lease.broke(&error, Circumstances { reused: false, out_of_shared_time });
                 self.inner = None;
                 return Poll::Ready(Some(Err(error)));
             }

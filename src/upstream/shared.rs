@@ -1,13 +1,15 @@
 //! An exchange with an upstream whose connections are shared: a place on an HTTP/2 connection, or whatever else ALPN comes to.
 
+use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
 
 use super::http1::{Connection, Exchange};
 use super::http2::{self, Sent};
+use super::judge::Circumstances;
 use super::pool::{Cluster, EndpointPool, Lease, WeightedEndpoint};
-use super::{Client, ExchangeError, Request, Response, UpstreamError, in_time, running};
+use super::{Client, ExchangeError, Request, Response, UpstreamError, in_time, is_out_of, running};
 use crate::clock::deadline::Deadline;
 
 /// Where an exchange takes place.
@@ -25,21 +27,28 @@ impl Client {
         mut request: Request<'_>,
     ) -> Result<Response, UpstreamError> {
         let total = request.total_timeout.map(running);
-        let bodiless = request.body.is_none();
+        let (bodiless, shares_time) = (request.body.is_none(), request.shares_time());
         let mut again = false;
         loop {
-            let (place, lease) = in_time(total.as_deref(), self.place(cluster)).await?;
-            let Sent { error, body, reused } = match self.send(place, lease, cluster, &mut request, total.clone()).await {
+            let (place, lease) = in_time(total.as_deref(), self.place(cluster, request.balance_key)).await?;
+            let (sent, unjudged) = match self.send(place, lease, cluster, &mut request, total.clone()).await {
                 Ok(response) => return Ok(response),
-                Err(sent) => sent,
+                Err(failed) => failed,
             };
+            let Sent { error, body, reused, from_rest } = sent;
             let untouched = bodiless || body.is_some();
             let harmless = match error {
                 ExchangeError::Refused => untouched,
                 ExchangeError::Closed => reused && bodiless && request.method.is_idempotent(),
                 _ => false,
             };
-            if again || !harmless {
+            let is_last = again || !harmless;
+            // A refusal that the next try makes up for says nothing about the endpoint: it may just restart in good order.
+            if let Some(lease) = unjudged.filter(|_| is_last || !matches!(error, ExchangeError::Refused)) {
+                let out_of_shared_time = shares_time && is_out_of(total.as_ref());
+                lease.broke(&error, Circumstances { reused: from_rest, out_of_shared_time });
+            }
+            if is_last {
                 return Err(error.into());
             }
             again = true;
@@ -48,6 +57,7 @@ impl Client {
         }
     }
 
+    /// What has failed comes with the lease that it is to be judged by, unless it has been.
     async fn send(
         &self,
         place: Place,
@@ -55,31 +65,41 @@ impl Client {
         cluster: &Cluster,
         request: &mut Request<'_>,
         total: Option<Rc<Deadline>>,
-    ) -> Result<Response, Sent> {
+    ) -> Result<Response, (Sent, Option<Lease>)> {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
         let (heads, framing, method) = (request.heads, request.framing, request.method);
         let body = request.body.take();
         match place {
             Place::Http2(slot) => {
-                let exchange = http2::Exchange::new(slot, |scheme| heads.http2(scheme), framing, body, patience, total)?;
-                exchange.response(method, lease, self.lane).await
+                let exchange = http2::Exchange::new(slot, |scheme| heads.http2(scheme), framing, body, patience, total);
+                let exchange = match exchange {
+                    Ok(exchange) => exchange,
+                    Err(sent) => return Err((sent, Some(lease))),
+                };
+                exchange.response(method, lease, self.lane).await.map_err(|(sent, lease)| (sent, Some(lease)))
             }
             Place::Http1(connection) => {
                 let reused = connection.reused;
                 let mut exchange = Exchange::new(connection, heads.http1(), framing, body, patience, total);
-                let received = exchange.head(method, None).await;
-                let response = received.and_then(|(head, rest)| self.over_http1(head, rest, exchange, lease));
-                response.map_err(|error| Sent { error, body: None, reused })
+                let lost = |error| Sent { error, body: None, reused, from_rest: reused };
+                match exchange.head(method, None).await {
+                    Ok((head, rest)) => self.over_http1(head, rest, exchange, lease).map_err(|error| (lost(error), None)),
+                    Err(error) => Err((lost(error), Some(lease))),
+                }
             }
         }
     }
 
     /// A place at the first endpoint that has one.
-    async fn place(&self, cluster: &Rc<Cluster>) -> Result<(Place, Lease), UpstreamError> {
+    async fn place(&self, cluster: &Rc<Cluster>, key: Option<NonZeroU64>) -> Result<(Place, Lease), UpstreamError> {
         let mut tried = SmallVec::<[usize; 4]>::new();
-        let mut last = UpstreamError::Saturated;
-        while let Some(index) = self.picker.pick(&cluster.endpoints, &tried) {
+        let mut last = UpstreamError::NoEndpoint;
+        while let Some(index) = cluster.pick(&tried, key) {
             let Some(endpoint) = cluster.endpoints.get(index) else { break };
+            if !tried.is_empty() {
+                cluster.retries.one(self.lane);
+                cluster.errors.count(&last, self.lane);
+            }
             // Twice that long at most: for a connection that is full when it is there, and then for another.
             last = match tokio::time::timeout(cluster.connect_timeout * 2, place_at(endpoint, cluster)).await {
                 Ok(Ok(place)) => return Ok(place),
@@ -87,10 +107,6 @@ impl Client {
                 Err(_) => UpstreamError::ConnectTimeout,
             };
             tried.push(index);
-            if tried.len() < cluster.endpoints.len() {
-                cluster.retries.one(self.lane);
-                cluster.errors.count(&last, self.lane);
-            }
         }
         Err(last)
     }

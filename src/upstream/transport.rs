@@ -5,6 +5,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -12,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::connect::Asked;
@@ -47,11 +49,27 @@ impl Transport {
         tls: Option<(&ClientTls, &ServerName<'static>)>,
         asked: Asked,
     ) -> Result<Self, ConnectError> {
+        let stream = Self::plain(authority).await?;
+        let Some((tls, name)) = tls else { return Ok(Self::Tcp(stream)) };
+        Self::secure(stream, tls.current(), name, asked).await
+    }
+
+    /// A socket on which nothing has been said.
+    pub(super) async fn plain(authority: &str) -> Result<TcpStream, ConnectError> {
         let stream = TcpStream::connect(authority).await.map_err(ConnectError::Tcp)?;
         // Heads and bodies are written whole; waiting to fill segments only adds latency.
         let _ = stream.set_nodelay(true);
-        let Some((tls, name)) = tls else { return Ok(Self::Tcp(stream)) };
-        let connector = TlsConnector::from(tls.current());
+        Ok(stream)
+    }
+
+    /// Shakes hands on it.
+    pub(super) async fn secure(
+        stream: TcpStream,
+        config: Arc<ClientConfig>,
+        name: &ServerName<'static>,
+        asked: Asked,
+    ) -> Result<Self, ConnectError> {
+        let connector = TlsConnector::from(config);
         let connecting = match asked {
             Asked::Configured => connector.connect(name.clone(), stream),
             Asked::Http1 => connector.with_alpn(vec![b"http/1.1".to_vec()]).connect(name.clone(), stream),

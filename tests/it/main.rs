@@ -30,3 +30,4 @@ mod spoofing;
 mod standards;
 mod tls;
 mod upgrade;
+mod upstreams;

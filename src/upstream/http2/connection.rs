@@ -32,6 +32,8 @@ pub(in crate::upstream) struct Connection {
     heard: Cell<u64>,
     /// The peer has refused a stream that it should have room for; until one of the others ends.
     refuses: Cell<bool>,
+    /// The peer has said nothing for too long, not even when asked.
+    dead: Cell<bool>,
     idle: Cell<Duration>,
     /// Runs while there are streams; see [`KeepAlive`].
     pub(super) silence: Deadline,
@@ -67,6 +69,7 @@ where
         opened: Cell::new(0),
         heard: Cell::new(0),
         refuses: Cell::new(false),
+        dead: Cell::new(false),
         idle: Cell::default(),
         silence: Deadline::new(),
     });
@@ -172,6 +175,15 @@ impl Connection {
     /// The peer has refused a stream; new ones go elsewhere until another one has ended, or a moment has passed.
     pub(super) fn refused(&self) {
         self.refuses.set(true);
+    }
+
+    /// The peer has not answered a ping.
+    pub(super) fn died(&self) {
+        self.dead.set(true);
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.get()
     }
 
     /// Notes a sign of life.

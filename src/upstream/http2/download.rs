@@ -16,10 +16,11 @@ use super::fault;
 use super::upload::{Rest, Shared};
 use crate::clock::deadline::Deadline;
 use crate::telemetry::metrics::Lane;
-use crate::upstream::ExchangeError;
 use crate::upstream::chunked::may_be_trailer;
 use crate::upstream::http1::length_of;
+use crate::upstream::judge::Circumstances;
 use crate::upstream::pool::Lease;
+use crate::upstream::{ExchangeError, is_out_of};
 
 /// What is still to come of a response.
 #[derive(Debug)]
@@ -138,6 +139,17 @@ impl ResponseBody {
     }
 }
 
+impl Drop for ResponseBody {
+    /// Who knows the length may leave with the last byte of it, before the end of the stream has come.
+    fn drop(&mut self) {
+        if let Some(held) = &self.held
+            && self.download.left == Some(0)
+        {
+            held.lease.completed();
+        }
+    }
+}
+
 /// Without what has no place behind a body; nothing if nothing is left.
 fn end_to_end(trailers: HeaderMap) -> Option<HeaderMap> {
     let trailers = if trailers.keys().all(may_be_trailer) {
@@ -172,6 +184,12 @@ impl Body for ResponseBody {
                 }
                 let ended = this.download.stream.as_ref().is_none_or(RecvStream::is_end_stream);
                 if ended || frame.as_ref().is_none_or(Frame::is_trailers) {
+                    if let Some(held) = &this.held {
+                        if let Some(trailers) = frame.as_ref().and_then(Frame::trailers_ref) {
+                            held.lease.said(trailers);
+                        }
+                        held.lease.completed();
+                    }
                     this.end();
                 }
                 Poll::Ready(frame.map(Ok))
@@ -180,6 +198,9 @@ impl Body for ResponseBody {
                 let error = this.blame(error);
                 if let Some(held) = &this.held {
                     held.lease.cluster().count_error(&error, this.lane);
+                    // How long a body may take as a whole is also the client's doing, who reads it.
+                    let out_of_shared_time = is_out_of(this.total.as_ref());
+                    held.lease.broke(&error, Circumstances { reused: false, out_of_shared_time });
                 }
                 this.end();
                 Poll::Ready(Some(Err(error)))

@@ -45,6 +45,8 @@ pub(in crate::upstream) struct Sent {
     pub(in crate::upstream) body: Option<ClientBody>,
     /// The connection had carried others before.
     pub(in crate::upstream) reused: bool,
+    /// And was at rest when this one began, with no sign since then that it is the peer who is at fault.
+    pub(in crate::upstream) from_rest: bool,
 }
 
 impl Exchange {
@@ -58,7 +60,8 @@ impl Exchange {
         total: Option<Rc<Deadline>>,
     ) -> Result<Self, Sent> {
         let reused = slot.connection.is_reused();
-        let lost = |error, body| Sent { error, body, reused };
+        let from_rest = slot.from_rest;
+        let lost = |error, body| Sent { error, body, reused, from_rest };
         let head = match head(&slot.connection.scheme) {
             Ok(head) => head,
             Err(Unsayable) => return Err(lost(ExchangeError::Unsayable, body)),
@@ -93,10 +96,15 @@ impl Exchange {
     }
 
     /// Sends the body and waits for the final response.
-    pub(in crate::upstream) async fn response(mut self, method: &Method, lease: Lease, lane: Lane) -> Result<Response, Sent> {
+    pub(in crate::upstream) async fn response(
+        mut self,
+        method: &Method,
+        lease: Lease,
+        lane: Lane,
+    ) -> Result<Response, (Sent, Lease)> {
         match std::future::poll_fn(|cx| self.poll_response(method, cx)).await {
             Ok((head, download)) => Ok(self.finish(head, download, lease, lane)),
-            Err(error) => Err(self.fail(error)),
+            Err(error) => Err((self.fail(error), lease)),
         }
     }
 
@@ -170,9 +178,15 @@ impl Exchange {
     fn finish(self, head: ResponseHead, mut download: Download, lease: Lease, lane: Lane) -> Response {
         let Self { upload, slot, deadline, patience, total, heard, .. } = self;
         deadline.disarm();
+        lease.answered(head.status);
         let body = match download.take_whole() {
             // Whatever is still being uploaded nobody needs any more: the stream is reset when it is dropped.
-            Some(whole) => Received::Whole(whole),
+            Some(whole) => {
+                // Without a body gRPC's status stands in the head.
+                lease.said(&head.headers);
+                lease.completed();
+                Received::Whole(whole)
+            }
             None => {
                 let shared = Shared::new(deadline);
                 let rest = (!upload.is_done()).then(|| Rest::spawn(upload, &shared, patience));
@@ -186,12 +200,13 @@ impl Exchange {
     fn fail(self, error: ExchangeError) -> Sent {
         let Self { upload, slot, .. } = self;
         let reused = slot.connection.is_reused();
+        let from_rest = slot.from_rest && !slot.connection.is_dead();
         if matches!(error, ExchangeError::Refused) {
             let connection = Rc::clone(&slot.connection);
             drop(slot);
             connection.refused();
         }
-        Sent { error, body: upload.into_body(), reused }
+        Sent { error, body: upload.into_body(), reused, from_rest }
     }
 }
 

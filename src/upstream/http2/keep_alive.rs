@@ -48,6 +48,7 @@ impl KeepAlive {
         silence.arm_if_idle(quiet);
         while silence.poll_due(cx).is_ready() {
             if self.asked {
+                connection.died();
                 return Poll::Ready(());
             }
             let before = std::mem::replace(&mut self.heard, connection.heard());

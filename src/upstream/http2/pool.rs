@@ -37,6 +37,8 @@ impl Default for Pool {
 pub(in crate::upstream) struct Slot {
     pub(super) connection: Rc<Connection>,
     endpoint: Rc<EndpointPool>,
+    /// The connection had carried others and was at rest, so that upstream may have closed it just then.
+    pub(super) from_rest: bool,
 }
 
 /// A connection that is being made, by a task of its own, for all who wait for it.
@@ -99,7 +101,7 @@ impl Pool {
         });
     }
 
-    /// Nobody will take from here again.
+    /// Opens no more streams on what there is; those in flight finish.
     pub(in crate::upstream) fn retire(&self) {
         self.connections.take().iter().for_each(|connection| connection.retire());
     }
@@ -117,7 +119,7 @@ pub(in crate::upstream) async fn run(
     let promise = Promise { endpoint: Rc::clone(&endpoint), opening };
     let connecting = async {
         let Established { stream, negotiated, scheme } =
-            connect(&endpoint.authority, cluster.tls.as_deref().zip(name.as_ref()), Asked::Configured).await?;
+            connect(endpoint.authority(), cluster.tls.as_deref().zip(name.as_ref()), Asked::Configured).await?;
         match spoken(cluster.protocol, negotiated.as_deref()) {
             Spoken::Http1 => Ok(Made::Http1(stream)),
             Spoken::Http2 => connection::open(stream, scheme, INTERVALS)
@@ -151,7 +153,11 @@ pub(in crate::upstream) async fn run(
             }
             drop(counted);
         }
-        Err(error) => promise.keep(Err(error.into())),
+        Err(error) => {
+            // Once for all that wait: none of them has begun anything with the endpoint.
+            cluster.failed(&endpoint);
+            promise.keep(Err(error.into()));
+        }
     }
 }
 
@@ -243,10 +249,11 @@ impl Drop for Waiting<'_> {
 
 impl Slot {
     fn new(connection: Rc<Connection>, endpoint: Rc<EndpointPool>) -> Self {
-        if connection.begin() {
+        let is_shared = connection.begin();
+        if is_shared {
             endpoint.rides();
         }
-        Self { connection, endpoint }
+        Self { from_rest: !is_shared && connection.is_reused(), connection, endpoint }
     }
 }
 

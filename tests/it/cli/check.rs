@@ -151,7 +151,7 @@ const WRONG_SECTIONS: &[(&str, &str, &str, &str)] = &[
     ("websocket keys of later versions", "admin:", "telemetry: { otlp: x }\nadmin:", "not available"),
     ("tabs", "- name: all", "-\tname: all\n\tx: 1", "tab"),
     ("route cost above an unconditional limit's burst", "  upstream: api", "  cost: 99\n  upstream: api", "routes[0].cost"),
-    ("balance by hash", "api: { endpoints", "api: { balance: { hash: client }, endpoints", "not available in this version"),
+    ("balance by what a request doesn't have", "api: { endpoints", "api: { balance: { hash: cookie }, endpoints", "upstreams.api.balance.hash"),
     ("a protocol nobody speaks", "api: { endpoints", "api: { protocol: http3, endpoints", "upstreams.api.protocol"),
     ("a gRPC status that is none of the two", "admin:", "rejection: { grpc_status: ABORTED }\nadmin:", "rejection.grpc_status"),
     ("a path that HTTP/2 has no form for", "  upstream: api", "  rewrite: { path: '/<' }\n  upstream: api", "routes[0].rewrite.path"),

@@ -3,7 +3,7 @@
 //! The tests announce a dynamic table of size 0, so references beyond the static table cannot occur.
 
 /// Encodes fields as literals that are never indexed and never Huffman-coded: any byte can be sent.
-pub(super) fn encode(fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn encode(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
@@ -30,7 +30,7 @@ fn string(bytes: &[u8], block: &mut Vec<u8>) {
 }
 
 /// Decodes a complete header block; panics on what the tests' settings rule out.
-pub(super) fn decode(mut block: &[u8]) -> Vec<(String, String)> {
+pub(crate) fn decode(mut block: &[u8]) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     while let Some(&first) = block.first() {
         if first & 0x80 != 0 {

@@ -16,7 +16,7 @@ mod client;
 mod gateway;
 mod h2;
 mod h2_origin;
-mod hpack;
+pub(crate) mod hpack;
 mod origin;
 mod table;
 mod tls;
@@ -25,7 +25,7 @@ pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
 pub(crate) use gateway::{Gateway, over_http2, run};
 pub(crate) use h2::{H2, flag, kind};
 pub(crate) use h2_origin::{Call, H2Origin, H2Seen, Hello, Piece};
-pub(crate) use origin::{Ending, Exchange, Next, Origin, Seen, Unreachable};
+pub(crate) use origin::{Ending, Exchange, Exchange as OriginExchange, Next, Origin, Seen, Unreachable};
 pub(crate) use table::{Sees, Table, fits, reached};
 pub(crate) use tls::{Authority, Dial, Leaf, Serve, Wire, fingerprint};
 

@@ -1,0 +1,96 @@
+//! `/upstreams`: what endpoints are like, and an operator's say in it.
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Control, error_json, json_body, with_allow};
+use crate::request::path::percent_decode;
+use crate::telemetry::metrics::{self, Family, Sample};
+use crate::upstream::{EndpointState, UpstreamState};
+
+/// Answers for `/upstreams` and what is below; `None` for other paths.
+pub(super) fn answer(control: &Control, method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
+    let rest = path.strip_prefix("/upstreams")?;
+    let read = method == Method::GET || method == Method::HEAD;
+    let parts: Option<Vec<_>> = rest.split('/').skip(1).map(decoded).collect();
+    let Some(parts) = parts.filter(|_| rest.is_empty() || rest.starts_with('/')) else { return Some(not_found()) };
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    Some(match parts.as_slice() {
+        [] if read => {
+            let states: Vec<_> = control.upstreams.states().iter().map(shown).collect();
+            json_body(StatusCode::OK, &json!({ "upstreams": states }))
+        }
+        [upstream] if read => match control.upstreams.states().iter().find(|state| &*state.name == *upstream) {
+            Some(state) => json_body(StatusCode::OK, &shown(state)),
+            None => not_found(),
+        },
+        [upstream, endpoint, "drain"] if [Method::POST, Method::DELETE].contains(method) => {
+            match control.upstreams.set_drained(upstream, endpoint, method == Method::POST) {
+                Some(state) => json_body(StatusCode::OK, &shown_endpoint(&state)),
+                None => not_found(),
+            }
+        }
+        [_, _, "drain"] => {
+            with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "POST drains, DELETE enables again"), "POST, DELETE")
+        }
+        [] | [_] => with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use GET"), "GET, HEAD"),
+        _ => not_found(),
+    })
+}
+
+/// What there is to measure of endpoints.
+pub(super) fn samples(control: &Control) -> Vec<Sample> {
+    let states = control.upstreams.states();
+    let gauge = |family: Family, of: fn(&EndpointState) -> u64| {
+        let of_upstream = move |upstream: &UpstreamState| {
+            let sample = |endpoint: &EndpointState| {
+                let labels = [("upstream", &*upstream.name), ("endpoint", &*endpoint.address)];
+                Sample::number(family, &labels, of(endpoint))
+            };
+            upstream.endpoints.iter().map(sample).collect::<Vec<_>>()
+        };
+        states.iter().flat_map(of_upstream).collect::<Vec<_>>()
+    };
+    let panic =
+        |state: &UpstreamState| Sample::number(metrics::UPSTREAM_PANIC, &[("upstream", &*state.name)], u64::from(state.panics));
+    let mut samples: Vec<_> = states.iter().map(panic).collect();
+    samples.extend(gauge(metrics::ENDPOINT_HEALTHY, |endpoint| u64::from(endpoint.healthy)));
+    samples.extend(gauge(metrics::ENDPOINT_EJECTED, |endpoint| u64::from(endpoint.ejected_until.is_some())));
+    samples.extend(gauge(metrics::ENDPOINT_DRAINED, |endpoint| u64::from(endpoint.drained)));
+    samples.extend(gauge(metrics::ENDPOINT_LOAD, |endpoint| u64::from(endpoint.load)));
+    samples
+}
+
+fn shown(state: &UpstreamState) -> Value {
+    let endpoints: Vec<_> = state.endpoints.iter().map(shown_endpoint).collect();
+    json!({ "name": &*state.name, "panic": state.panics, "endpoints": endpoints })
+}
+
+fn shown_endpoint(state: &EndpointState) -> Value {
+    let until = state.ejected_until.and_then(|until| Timestamp::try_from(until).ok());
+    json!({
+        "address": &*state.address,
+        "weight": state.weight,
+        "weight_share": state.share,
+        "requests": state.load,
+        "healthy": state.healthy,
+        "ejected_until": until.map(|until| format!("{until:.3}")),
+        "drained": state.drained,
+        "used": state.used,
+    })
+}
+
+/// A segment of the path as it was meant: brackets and blanks come encoded.
+fn decoded(segment: &str) -> Option<String> {
+    String::from_utf8(percent_decode(segment).into_owned()).ok()
+}
+
+fn not_found() -> Response<Full<Bytes>> {
+    error_json(
+        StatusCode::NOT_FOUND,
+        "there are /upstreams, /upstreams/NAME and, for POST and DELETE, /upstreams/NAME/ADDRESS/drain, with names and addresses of the configuration",
+    )
+}
