@@ -4,14 +4,18 @@ CARGO ?= cargo
 CONFIG ?= gateway.yaml
 ARGS ?=
 
-.PHONY: help test lint bench run certs
+.PHONY: help test clients lint bench run certs
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## all tests; installs curl, openssl, wrk and redis-server first when they are missing (Debian)
 	@.ci/install curl openssl wrk redis-server
 	$(CARGO) test --locked
+
+clients: ## curl, gRPC, WebSocket and other clients through the gateway; ARGS="httpx ws" takes some of them
+	$(CARGO) build --locked
+	tests/clients/run $(or $(CARGO_TARGET_DIR),target)/debug/tollgate $(ARGS)
 
 lint: ## formatting, clippy and rustdoc, warnings are errors
 	$(CARGO) fmt --check
