@@ -6,6 +6,7 @@
 //! neither clients nor upstreams: the source is a parameter.
 
 mod patience;
+mod unread;
 pub mod usage;
 
 use std::pin::Pin;
@@ -19,6 +20,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::clock::deadline::Deadline;
 pub use patience::Patience;
+pub use unread::Unread;
 
 /// Why a request body ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -22,7 +22,9 @@ impl Compiler<'_> {
         for (i, listener) in config.listeners.iter().enumerate() {
             let path = root.index(i);
             let Some(address) = self.address(&listener.address, &path.key("address")) else { continue };
-            if !taken.insert(address.clone()) {
+            // Port 0 is another one each time.
+            let is_any_port = matches!(&address, Address::Tcp(address) if address.port() == 0);
+            if !is_any_port && !taken.insert(address.clone()) {
                 self.problem(&path.key("address"), format!("{address} is taken by another listener"));
             }
             let speaks = |protocol| listener.protocols.0.contains(&protocol);

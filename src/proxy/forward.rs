@@ -16,7 +16,7 @@ use tracing::warn;
 use super::gateway::Gateway;
 use super::{Reply, affinity, error};
 use crate::admission::Permit;
-use crate::body::RequestBody;
+use crate::body::{RequestBody, Unread};
 use crate::clock::Nanos;
 use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, Offer, Unsayable, Withheld};
 use crate::identity::{Identity, KeySource, is_query_pair};
@@ -61,7 +61,12 @@ pub(super) fn check_size(facts: &Facts<'_>, route: &Route) -> Result<(), Answer>
 }
 
 /// Carries out the exchange. The permit is held for as long as it takes, and goes on in the response.
-pub(super) async fn forward(gateway: &Gateway, way: &Way<'_, '_>, permit: &Permit, body: Incoming) -> Result<Reply, Answer> {
+pub(super) async fn forward(
+    gateway: &Gateway,
+    way: &Way<'_, '_>,
+    permit: &Permit,
+    body: Unread<Incoming>,
+) -> Result<Reply, Answer> {
     let route = way.proceed.route;
     let framing = framing(way.facts, &body);
     let mut body = RequestBody::new(body, route.max_body, way.listener.body_idle_timeout);
@@ -157,7 +162,7 @@ pub(super) fn has_body(facts: &Facts<'_>) -> bool {
 }
 
 /// The body's framing is the client's where HTTP/1.1 has a word for it.
-fn framing(facts: &Facts<'_>, body: &Incoming) -> Framing {
+fn framing(facts: &Facts<'_>, body: &Unread<Incoming>) -> Framing {
     let streams = facts.version == Version::HTTP_2 && !body.is_end_stream();
     match declared_length(facts) {
         Some(length) => Framing::Length(length),

@@ -24,7 +24,7 @@ use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, request::Parts};
 use hyper::body::Incoming;
 
-use crate::body::Body;
+use crate::body::{Body, Unread};
 use crate::headers::looped;
 use crate::identity::identify;
 use crate::policy::{Action, Plan, plan};
@@ -61,6 +61,7 @@ pub async fn handle(
     let snapshot = gateway.snapshot();
     let conn = Rc::clone(&in_flight.conn);
     let (parts, body) = request.into_parts();
+    let body = Unread::new(body, parts.version == Version::HTTP_2);
     let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, in_flight));
     let mut standing = Standing::default();
     let seen = Seen { gateway: &gateway, snapshot: &snapshot, listener, conn: &conn, parts: &parts };
@@ -117,7 +118,7 @@ struct Seen<'s> {
 
 async fn decide<'s>(
     seen: &Seen<'s>,
-    body: Incoming,
+    body: Unread<Incoming>,
     completion: &mut Completion,
     standing: &mut Standing<'s>,
 ) -> Result<Reply, Answer> {

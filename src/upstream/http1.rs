@@ -24,12 +24,12 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use super::chunked;
 use super::pool::Counted;
 use super::transport::Transport;
-use crate::body::{RequestBody, RequestBodyError};
+use crate::body::{RequestBody, RequestBodyError, Unread};
 use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndHead, Framing, Offer, ResponseHead};
 
 /// What a client sends as body.
-pub type ClientBody = RequestBody<Incoming>;
+pub type ClientBody = RequestBody<Unread<Incoming>>;
 
 /// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]

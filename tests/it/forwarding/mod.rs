@@ -4,3 +4,4 @@ mod bodies;
 mod faults;
 mod patience;
 mod sizes;
+mod unread;
