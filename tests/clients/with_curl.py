@@ -209,8 +209,7 @@ def gives_up_when_retry_after_is_too_long():
     same((answer.code, len(answer.heads)), (22, 1))
 
 
-# Over HTTP/2 this curl loses an answer that ends before its upload does: it takes the RST_STREAM with NO_ERROR for a failure.
-@case_for([H1, H1_TLS], name)
+@case_for(ALL, name)
 def reads_the_refusal_of_a_body_that_is_too_large(mode):
     body = hashlib.shake_128(b"large").digest(512 << 10)
     for length in ["--data-binary", "@-"], ["-T", "-", "-X", "POST"]:

@@ -107,8 +107,7 @@ def gets_through_after_the_wait_it_was_told(mode):
         same(session.get("/soon/echo").status_code, 200, "after the wait")
 
 
-# Over HTTP/2 httpx loses an answer that ends before its upload does: it takes the RST_STREAM with NO_ERROR for a failure.
-@case_for([H1, H1_TLS], name)
+@case_for(ALL, name)
 def reads_the_refusal_of_a_body_that_is_too_large(mode):
     body = b"x" * (512 << 10)
     with client(mode) as session:

@@ -160,6 +160,7 @@ const refusal = async (base, agent) => {
   }
   same(await statusOf(base, '/echo', agent), 200, 'the next request')
 }
+// Not in HTTP/2: undici 6 fails a request whose answer ends before its upload does, whether or not the stream is reset.
 testAll('reads the refusal of a body that is too large', refusal, MODES.slice(0, 2))
 
 testAll('takes trailers', async (base, agent, mode) => {
