@@ -106,7 +106,8 @@ fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let chosen = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let filter = EnvFilter::try_new(format!("{LIBRARIES},{chosen}")).unwrap_or_else(|_| EnvFilter::new(LIBRARIES));
     let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
     // A second start in one process would find a logger already; it then logs there.
     let _ = match format {
@@ -114,6 +115,9 @@ fn start_logging(format: LogFormat) {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
     };
 }
+
+/// The HTTP/2 library warns of every frame that makes no sense, and a peer can send many: only who asks for it gets that.
+const LIBRARIES: &str = "info,h2=error";
 
 /// What is listened on, and what to try. Tests read the addresses from here.
 fn greet(config: &Path, listening: &[Listening]) {

@@ -370,6 +370,7 @@ const MAX_HOPS: usize = 10;
 mod tests {
     use super::*;
     use crate::request::{ConnInfo, PathRules};
+    use proptest::prelude::*;
 
     fn head(request: http::request::Builder, via_trusted_proxy: bool) -> String {
         head_with(request, via_trusted_proxy, ForwardedHeader::XForwardedFor, "203.0.113.9")
@@ -386,6 +387,21 @@ mod tests {
         client: &str,
         framing: Framing,
     ) -> (String, EndToEndFields) {
+        let (bytes, fields) = both(request, via_trusted_proxy, forwarded, client, framing);
+        (String::from_utf8(bytes).unwrap(), fields)
+    }
+
+    fn bytes_with(request: http::request::Builder, framing: Framing) -> Vec<u8> {
+        both(request, false, ForwardedHeader::XForwardedFor, "203.0.113.9", framing).0
+    }
+
+    fn both(
+        request: http::request::Builder,
+        via_trusted_proxy: bool,
+        forwarded: ForwardedHeader,
+        client: &str,
+        framing: Framing,
+    ) -> (Vec<u8>, EndToEndFields) {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let conn = ConnInfo::new("203.0.113.9:5000".parse().unwrap(), "http");
         let rules = PathRules { distinct_trailing_slash: false, allow_encoded_slash: false };
@@ -415,8 +431,7 @@ mod tests {
             default_host: "up:1",
             offer: None,
         };
-        let text = String::from_utf8(EndToEndHead::new(&forwarding).bytes().to_vec()).unwrap();
-        (text, EndToEndFields::new(&forwarding, &Scheme::HTTP).unwrap())
+        (EndToEndHead::new(&forwarding).bytes().to_vec(), EndToEndFields::new(&forwarding, &Scheme::HTTP).unwrap())
     }
 
     /// Both forms say the same: every line but those of the connection is a field, `Host` is the authority.
@@ -595,5 +610,98 @@ mod tests {
     #[test]
     fn trailers_are_offered_only_when_asked_for() {
         assert!(head(get().header("te", "gzip;q=1, Trailers"), false).contains("te: trailers\r\nconnection: te\r\n"));
+    }
+
+    /// Fields as clients send them, as attackers do, and anything.
+    fn some_fields() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
+        #[rustfmt::skip]
+        let names: &[&str] = &[
+            "accept", "Connection", "connection", "TE", "Upgrade", "Keep-Alive", "Proxy-Connection", "http2-settings", "Expect", "Via",
+            "X-Forwarded-For", "x-forwarded-proto", "x-forwarded-anything", "Forwarded", "X-Real-IP", "x-user-id", "x-client-id", "X-API-Key",
+            "x-gone", "x-env", "cookie", "content-type", "x-hop", "x-original-url",
+        ];
+        let name = prop_oneof![4 => proptest::sample::select(names).prop_map(str::to_owned), 1 => "[a-z]{1,6}"];
+        let values: &[&str] = &[
+            "",
+            "1",
+            "close",
+            "x-hop, accept",
+            "X-Forwarded-For,host",
+            "te",
+            "trailers",
+            "100-continue",
+            "a, b;c=\"d\"",
+            "keep-alive, x-api-key",
+        ];
+        let value = prop_oneof![
+            3 => proptest::sample::select(values).prop_map(|value| value.as_bytes().to_vec()),
+            1 => proptest::collection::vec(prop_oneof![0x20_u8..0x7f, 0x80_u8..=0xff, Just(b'\t')], 0..12),
+        ];
+        proptest::collection::vec((name, value), 0..8)
+    }
+
+    /// What must go through, said in another way than the code does: name by name, in lower case, in order.
+    fn expected(fields: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
+        let lower: Vec<(String, &[u8])> = fields.iter().map(|(name, value)| (name.to_lowercase(), value.trim_ascii())).collect();
+        let connection = lower.iter().filter(|(name, _)| name == "connection");
+        let nominated: Vec<String> = connection
+            .flat_map(|(_, value)| {
+                String::from_utf8_lossy(value).to_lowercase().split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>()
+            })
+            .collect();
+        #[rustfmt::skip]
+        let never = [
+            "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "http2-settings", "host", "content-length", "via",
+            "expect", "forwarded", "x-real-ip", "x-original-url", "x-user-id", "x-client-id", "x-client-tier", "x-gone", "x-env",
+        ];
+        let stays = |name: &str| {
+            let options = ["close", "keep-alive", ""];
+            let is_nominated = nominated.iter().any(|word| word == name) && !options.contains(&name) && name != "x-api-key";
+            !never.contains(&name) && !name.starts_with("x-forwarded-") && !is_nominated
+        };
+        let mut passed: Vec<(String, Vec<u8>)> =
+            lower.iter().filter(|(name, _)| stays(name)).map(|(name, value)| (name.clone(), value.to_vec())).collect();
+        passed.sort_by(|a, b| a.0.cmp(&b.0));
+        passed
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        /// From bytes to bytes: a head that the parser takes and [`Facts`] lets through says upstream what it said here, less what ends here,
+        /// and is one well-formed head with one Host and one framing.
+        #[test]
+        fn a_head_that_is_accepted_means_the_same_upstream(fields in some_fields(), framing in 0_u8..3) {
+            let lines: Vec<u8> = fields.iter().flat_map(|(name, value)| [name.as_bytes(), b": ", value, b"\r\n"].concat()).collect();
+            let raw = [b"POST /a?b HTTP/1.1\r\nHost: example.com\r\n", &*lines, b"\r\n"].concat();
+            let mut room = [httparse::EMPTY_HEADER; 16];
+            let mut parsed = httparse::Request::new(&mut room);
+            prop_assume!(parsed.parse(&raw).is_ok_and(|status| status.is_complete()));
+            let request = parsed.headers.iter().fold(http::Request::post("/a?b"), |request, field| request.header(field.name, field.value));
+            prop_assume!(request.headers_ref().unwrap().get_all("expect").iter().all(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue")));
+            let framing = [Framing::None, Framing::Length(3), Framing::Chunked][usize::from(framing)];
+            let text = bytes_with(request, framing);
+
+            let head = text.strip_suffix(b"\r\n\r\n").expect("an empty line at the end");
+            prop_assert!(memchr::memmem::find(head, b"\r\n\r\n").is_none(), "two heads");
+            let mut passed = Vec::new();
+            let (mut hosts, mut framings) = (0, 0);
+            for line in head.split(|byte| *byte == b'\n').skip(1) {
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
+                prop_assert!(!line.contains(&b'\r') && !line.contains(&0));
+                let colon = line.iter().position(|byte| *byte == b':').expect("a field");
+                let (name, value) = (String::from_utf8(line[..colon].to_vec()).unwrap(), line[colon + 1..].trim_ascii());
+                match name.as_str() {
+                    "host" => hosts += 1,
+                    "content-length" | "transfer-encoding" => framings += 1,
+                    "connection" | "te" => prop_assert!(value == b"te" || value == b"trailers"),
+                    "via" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-env" => {}
+                    _ => passed.push((name, value.to_vec())),
+                }
+            }
+            passed.sort_by(|a, b| a.0.cmp(&b.0));
+            prop_assert_eq!((hosts, framings), (1, i32::from(framing != Framing::None)));
+            prop_assert_eq!(passed, expected(&fields), "{:?}", String::from_utf8_lossy(&raw));
+        }
     }
 }

@@ -47,6 +47,7 @@ pub struct Gateway {
     pub(super) log: Sink,
     pub(super) lane: Lane,
     pub(super) client_aborts: Counter,
+    reset_floods: Counter,
     pub(super) tokens: Tokens,
     current: Arc<Current>,
     cached: RefCell<LocalSnapshot>,
@@ -74,6 +75,7 @@ impl Gateway {
             log,
             lane,
             client_aborts: registry.counter(metrics::CLIENT_ABORTS, &[]),
+            reset_floods: registry.counter(metrics::RESET_FLOODS, &[]),
             tokens: Tokens::new(registry.clone()),
             current,
             cached: RefCell::new(Rc::new(snapshot)),
@@ -113,6 +115,11 @@ impl Gateway {
         let _ = self.snapshot();
         self.client.sweep(elapsed);
         self.log.flush();
+    }
+
+    /// A connection is ended because its client resets most of what it asks for.
+    pub fn count_reset_flood(&self) {
+        self.reset_floods.one(self.lane);
     }
 
     pub(super) fn count_refusal(&self, answer: &Answer) {

@@ -244,9 +244,13 @@ impl Completion {
             self.delayed = now.saturating_sub(self.started);
         }
         self.unsettled.end(&self.gateway, &self.snapshot, now);
-        self.in_flight = None;
         let lane = self.gateway.lane;
         let duration = now.saturating_sub(self.started);
+        if let Some(in_flight) = self.in_flight.take()
+            && end == End::Aborted
+        {
+            in_flight.conn.progress.streams.end_early(Duration::from_nanos(duration));
+        }
         let metrics = self.metrics();
         if let Some(counter) = metrics.by_class.get(self.class()) {
             counter.one(lane);

@@ -125,7 +125,44 @@ pub struct Progress {
     pub switching: Cell<bool>,
     /// Wakes the connection when the bytes that the socket holds back may be read.
     pub held: RefCell<Option<Waker>>,
+    /// Streams of an HTTP/2 connection.
+    pub streams: Streams,
 }
+
+/// How the streams of an HTTP/2 connection have ended so far.
+///
+/// A client may reset what it has asked for, and so may a browser that leaves a page. Who resets most of it, right away and many times
+/// over, wants the work to be begun and nothing else (CVE-2023-44487); making the server reset its streams comes to the same (CVE-2025-8671).
+#[derive(Debug, Default)]
+pub struct Streams {
+    begun: Cell<u32>,
+    cut_short: Cell<u32>,
+}
+
+impl Streams {
+    /// A stream has begun.
+    pub fn begin(&self) {
+        self.begun.set(self.begun.get().saturating_add(1));
+    }
+
+    /// A stream has ended before its answer did, after this time.
+    pub fn end_early(&self, lived: Duration) {
+        if lived < SHORT_LIFE {
+            self.cut_short.set(self.cut_short.get().saturating_add(1));
+        }
+    }
+
+    /// Whether the connection is good for nothing but beginning work.
+    #[must_use]
+    pub fn are_abused(&self) -> bool {
+        self.begun.get() >= MANY_STREAMS && self.cut_short.get() > self.begun.get() / 2
+    }
+}
+
+/// What lives longer than this was waited for by somebody.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+/// Two of the largest bursts that one connection may have (256 streams at once): a page left early is no attack.
+const MANY_STREAMS: u32 = 512;
 
 /// How much of a request's body is still to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -26,7 +26,7 @@ use super::transport::Transport;
 use crate::body::Patience;
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway, Handover};
-use crate::request::{BodyLeft, ConnInfo, InFlight};
+use crate::request::{BodyLeft, ConnInfo, InFlight, Progress};
 use crate::snapshot::Listener;
 use crate::socket::Stream;
 use crate::telemetry::metrics::Lane;
@@ -117,6 +117,7 @@ async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>
     let io = TokioIo::new(ClientIo::new(transport, prefix, protocol, Rc::clone(&conn), &listener));
     let (door, idle) = (Rc::new(Door { listener: Arc::clone(&listener), handover: Handover::default() }), Rc::clone(&conn));
     let entered = Rc::clone(&door);
+    let flood = Rc::clone(&gateway);
     let service = service_fn(move |request: Request<Incoming>| {
         // Begun here and not in the future: hyper reads on before it polls that for the first time.
         let in_flight = InFlight::begin(&conn, following(request.body()));
@@ -162,16 +163,22 @@ async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>
             }
         }
         Protocol::Http2 => {
-            let mut connection = pin!(http2(listener.write_idle_timeout).serve_connection(io, service));
+            let executor = LocalExecutor { patience: listener.write_idle_timeout, conn: Rc::clone(&idle) };
+            let mut connection = pin!(http2(executor).serve_connection(io, service));
             let served = drive(connection.as_mut(), closing, |connection| {
                 idle.hurry();
                 connection.graceful_shutdown();
                 true
             });
-            if until_idle(served, &idle.progress.deadline).await.is_none() {
+            let how = until_idle(served, &idle.progress).await;
+            if how == Http2End::Abused {
+                debug!(peer = %idle.peer, "connection ended: its client resets what it asks for");
+                flood.count_reset_flood();
+            }
+            if let Some(patience) = how.patience() {
                 // A GOAWAY first, so that a client with a request on its way knows that it may send it elsewhere.
                 connection.as_mut().graceful_shutdown();
-                let _ = Deadline::new().bound(GOODBYE, connection).await;
+                let _ = Deadline::new().bound(patience, connection).await;
             }
         }
     }
@@ -198,8 +205,8 @@ fn http1() -> http1::Builder {
     builder
 }
 
-fn http2(patience: Duration) -> http2::Builder<LocalExecutor> {
-    let mut builder = http2::Builder::new(LocalExecutor { patience });
+fn http2(executor: LocalExecutor) -> http2::Builder<LocalExecutor> {
+    let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .enable_connect_protocol()
@@ -225,12 +232,35 @@ async fn drive<C: Future>(mut connection: Pin<&mut C>, closing: &Closing, end: i
     .await
 }
 
-/// `None` once the connection has been idle too long: its deadline runs only while no request is in flight.
-async fn until_idle<F: Future>(served: F, deadline: &Deadline) -> Option<F::Output> {
+/// How an HTTP/2 connection comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Http2End {
+    /// By itself.
+    Ended,
+    /// It has been idle too long.
+    Idle,
+    /// Its client resets what it asks for.
+    Abused,
+}
+
+impl Http2End {
+    /// How long its client has to go; `None` if it has gone.
+    fn patience(self) -> Option<Duration> {
+        match self {
+            Self::Ended => None,
+            Self::Idle => Some(GOODBYE),
+            Self::Abused => Some(Duration::ZERO),
+        }
+    }
+}
+
+/// Watches a connection: its deadline runs only while no request is in flight.
+async fn until_idle<F: Future>(served: F, progress: &Progress) -> Http2End {
     let mut served = pin!(served);
     std::future::poll_fn(|cx| match served.as_mut().poll(cx) {
-        Poll::Ready(ended) => Poll::Ready(Some(ended)),
-        Poll::Pending => deadline.poll_due(cx).map(|()| None),
+        Poll::Ready(_) => Poll::Ready(Http2End::Ended),
+        Poll::Pending if progress.streams.are_abused() => Poll::Ready(Http2End::Abused),
+        Poll::Pending => progress.deadline.poll_due(cx).map(|()| Http2End::Idle),
     })
     .await
 }
@@ -263,9 +293,10 @@ async fn take_leave(mut stream: Transport) {
 }
 
 /// Runs hyper's HTTP/2 streams on the worker's own thread, each for as long as its client takes what it asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct LocalExecutor {
     patience: Duration,
+    conn: Rc<ConnInfo>,
 }
 
 impl<F> Executor<F> for LocalExecutor
@@ -275,7 +306,10 @@ where
 {
     fn execute(&self, future: F) {
         match Patience::of_this_task() {
-            None => tokio::task::spawn_local(Patience::watch(self.patience, future)),
+            None => {
+                self.conn.progress.streams.begin();
+                tokio::task::spawn_local(Patience::watch(self.patience, future))
+            }
             // Begun by the task of a stream that has become a tunnel: it sends what that carries.
             Some(patience) => tokio::task::spawn_local(patience.carry_on(future)),
         };

@@ -212,6 +212,8 @@ struct HeadScan {
     started: bool,
     /// Bytes of the line so far, line ends not counted.
     line: usize,
+    /// Whether the last byte was a CR, which may be half a line end and is then no part of the line.
+    half_end: bool,
     /// Whether the request line is complete.
     past_first: bool,
     /// Whether the request line has a `#`.
@@ -223,8 +225,8 @@ impl HeadScan {
     fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut from = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {
-            let piece = bytes.get(from..end).unwrap_or_default();
-            self.take_in(piece.strip_suffix(b"\r").unwrap_or(piece));
+            self.take_in(bytes.get(from..end).unwrap_or_default());
+            self.half_end = false;
             from = end + 1;
             match (self.line, self.past_first) {
                 (0, true) => return Some(from),
@@ -234,13 +236,19 @@ impl HeadScan {
             }
             self.line = 0;
         }
-        let piece = bytes.get(from..).unwrap_or_default();
-        // A line end may be cut in two; its first half is no part of the line.
-        self.take_in(piece.strip_suffix(b"\r").unwrap_or(piece));
+        self.take_in(bytes.get(from..).unwrap_or_default());
         None
     }
 
     fn take_in(&mut self, piece: &[u8]) {
+        if piece.is_empty() {
+            return;
+        }
+        // What looked like half a line end was none: something else came behind it.
+        self.line += usize::from(self.half_end);
+        let text = piece.strip_suffix(b"\r");
+        self.half_end = text.is_some();
+        let piece = text.unwrap_or(piece);
         self.line += piece.len();
         self.fragment |= !self.past_first && memchr::memchr(b'#', piece).is_some();
     }
@@ -314,6 +322,7 @@ const HELD_ROOM: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// The end of the head in all pieces together, and whether a fragment was seen.
     fn scan(pieces: &[&str]) -> (Option<usize>, bool) {
@@ -346,5 +355,46 @@ mod tests {
         assert!(scan(&["\r\n\r\nGET /", "a#", "b HTTP/1.1\r\n"]).1);
         assert!(!scan(&["GET /a HTTP/1.1\r\nx: #\r\n\r\n"]).1);
         assert!(!scan(&["GET /a HTTP/1.1\r", "\nx: #\r\n"]).1);
+    }
+
+    /// A head, and whatever somebody does to it.
+    fn a_head() -> impl Strategy<Value = Vec<u8>> {
+        let line = proptest::sample::select(&["a: b\r\n", "x: #\n", "y:\r\n", " z: 1\r\n", "\r", "q: \r1\r\n"]);
+        let first =
+            proptest::sample::select(&["GET / HTTP/1.1\r\n", "\r\nGET /#x HTTP/1.1\r\n", "\n\r\nPOST /a HTTP/1.1\n", "GET /"]);
+        (first, proptest::collection::vec(line, 0..4), proptest::sample::select(&["\r\n", "\n", "\r"]), "[a-z#\\r\\n]{0,9}")
+            .prop_map(|(first, lines, end, behind)| [first, &lines.concat(), end, &behind].concat().into_bytes())
+    }
+
+    #[test]
+    fn a_carriage_return_is_half_a_line_end_only_before_the_other_half() {
+        assert_eq!(scan(&["GET / HTTP/1.1\r\n\r", "\r\n"]).0, None);
+        assert_eq!(scan(&["GET / HTTP/1.1\r\n\r", "\n"]).0, Some(18));
+        assert_eq!(scan(&["GET / HTTP/1.1\r", "\n", "\r", "\n"]).0, Some(18));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Who disagreed with the parser on where a head ends would hold back its bytes, or take the next request's.
+        #[test]
+        fn a_head_ends_where_the_parser_ends_it(bytes in a_head()) {
+            let mut fields = [httparse::EMPTY_HEADER; 16];
+            let mut request = httparse::Request::new(&mut fields);
+            if let Ok(httparse::Status::Complete(end)) = request.parse(&bytes) {
+                let mut head = HeadScan::default();
+                prop_assert_eq!(head.scan(&bytes), Some(end), "{:?}", String::from_utf8_lossy(&bytes));
+                prop_assert_eq!(head.fragment, request.path.is_some_and(|path| path.contains('#')));
+            }
+        }
+
+        #[test]
+        fn cuts_change_nothing(bytes in a_head(), cut: usize) {
+            let (a, b) = bytes.split_at(cut % (bytes.len() + 1));
+            let (mut whole, mut pieces) = (HeadScan::default(), HeadScan::default());
+            let at_once = whole.scan(&bytes);
+            let in_two = pieces.scan(a).or_else(|| pieces.scan(b).map(|end| a.len() + end));
+            prop_assert_eq!((at_once, whole.fragment), (in_two, pieces.fragment));
+        }
     }
 }

@@ -72,6 +72,9 @@ fn decode_trailers(bytes: &mut Bytes) -> Result<Step, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILERS];
     match httparse::parse_headers(bytes, &mut fields) {
         Ok(httparse::Status::Complete((length, fields))) => {
+            if has_bare_line_feed(bytes.get(..length).unwrap_or_default()) {
+                return Err("a trailer does not end in CRLF");
+            }
             let mut trailers = HeaderMap::with_capacity(fields.len());
             for field in fields {
                 let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a trailer is not valid")?;
@@ -86,6 +89,11 @@ fn decode_trailers(bytes: &mut Bytes) -> Result<Step, &'static str> {
         Ok(httparse::Status::Partial) if bytes.len() <= MAX_TRAILER_BYTES => Ok(Step::More),
         _ => Err("the trailers are not valid"),
     }
+}
+
+/// The parser takes a line feed alone for a line's end; in chunked framing it is none (RFC 9112 §7.1, erratum 7633).
+fn has_bare_line_feed(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', bytes).any(|at| at.checked_sub(1).and_then(|before| bytes.get(before)) != Some(&b'\r'))
 }
 
 /// The line in front, without its end, and its length with it; `None` while it is incomplete.
@@ -176,6 +184,7 @@ const MAX_TRAILER_BYTES: usize = 16 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Decodes `text` given in pieces of `step` bytes.
     fn decode(text: &str, step: usize) -> Result<(String, Option<HeaderMap>, usize), &'static str> {
@@ -229,6 +238,9 @@ mod tests {
             "0\r\nbad line\r\n\r\n",
             "-1\r\n",
             "5\r\nhelloX",
+            "0\r\nX: 1\n\r\n",
+            "0\r\nX: 1\r\n\n",
+            "0\r\n\n",
         ] {
             assert!(matches!(decode(text, 3), Err(fault) if fault != "ended"), "{text:?}");
         }
@@ -247,5 +259,130 @@ mod tests {
         text.extend_from_slice(&encode_end(&trailers, |_| true));
         let (body, trailers, _) = decode(std::str::from_utf8(&text).unwrap(), 7).unwrap();
         assert_eq!((body.as_str(), trailers.unwrap().len()), ("hello world", 1));
+    }
+
+    /// Decodes a whole body that is cut at these places: body, trailers, and how much is left behind it.
+    fn decode_pieces(bytes: &[u8], cuts: &[usize]) -> Option<(Vec<u8>, HeaderMap, usize)> {
+        let mut decoder = Decoder::default();
+        let (mut body, mut buffer, mut from) = (Vec::new(), Vec::new(), 0);
+        let ends = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]);
+        for end in ends {
+            if end > from {
+                buffer.extend_from_slice(&bytes[from..end]);
+                from = end;
+            }
+            let mut input = Bytes::from(std::mem::take(&mut buffer));
+            loop {
+                match decoder.decode(&mut input).ok()? {
+                    Step::Data(data) => body.extend_from_slice(&data),
+                    Step::End(trailers) => return Some((body, trailers.unwrap_or_default(), input.len() + bytes.len() - from)),
+                    Step::More => break,
+                }
+            }
+            buffer = input.to_vec();
+        }
+        None
+    }
+
+    /// The grammar, word by word and all at once: slow, and nothing to get wrong.
+    fn reference(bytes: &[u8]) -> Option<(Vec<u8>, HeaderMap, usize)> {
+        let line = |bytes: &[u8]| -> Option<(Vec<u8>, usize)> {
+            let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
+            let line = bytes[..end].to_vec();
+            line.iter().all(|byte| !matches!(byte, b'\r' | b'\n')).then_some((line, end + 2))
+        };
+        let visible = |bytes: &[u8]| bytes.iter().all(|byte| *byte == b'\t' || (*byte >= 0x20 && *byte != 0x7f));
+        let (mut rest, mut body) = (bytes, Vec::new());
+        loop {
+            let (text, length) = line(rest).filter(|(text, _)| text.len() + 1 < MAX_SIZE_LINE)?;
+            rest = &rest[length..];
+            let digits = text.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+            let size = u64::from_str_radix(std::str::from_utf8(&text[..digits]).unwrap(), 16).ok().filter(|_| digits <= 16)?;
+            let extension = String::from_utf8_lossy(&text[digits..]).into_owned();
+            let extension = extension.trim_matches([' ', '\t']);
+            if !visible(&text) || !(extension.is_empty() || extension.starts_with(';')) {
+                return None;
+            }
+            if size == 0 {
+                break;
+            }
+            let size = usize::try_from(size).ok().filter(|size| size.checked_add(2).is_some_and(|all| rest.len() >= all))?;
+            body.extend_from_slice(&rest[..size]);
+            rest = rest[size..].strip_prefix(b"\r\n")?;
+        }
+        let mut trailers = HeaderMap::new();
+        for fields in 0.. {
+            let (text, length) = line(rest)?;
+            rest = &rest[length..];
+            if text.is_empty() {
+                break;
+            }
+            let colon = text.iter().position(|byte| *byte == b':')?;
+            let name = HeaderName::from_bytes(&text[..colon]).ok()?;
+            let value = text[colon + 1..].trim_ascii();
+            if !visible(&text) || fields >= MAX_TRAILERS {
+                return None;
+            }
+            if may_be_trailer(&name) {
+                trailers.append(name, HeaderValue::from_bytes(value).ok()?);
+            }
+        }
+        Some((body, trailers, rest.len()))
+    }
+
+    fn a_chunk() -> impl Strategy<Value = Vec<u8>> {
+        let extensions: &[&str] = &["", ";a", ";a=\"b\"", " ;x", "\t", " "];
+        (proptest::collection::vec(any::<u8>(), 1..40), 0_usize..4, proptest::sample::select(extensions)).prop_map(
+            |(data, zeros, extension)| {
+                let size = format!("{}{:X}{extension}\r\n", "0".repeat(zeros), data.len());
+                [size.as_bytes(), &data, b"\r\n"].concat()
+            },
+        )
+    }
+
+    /// A body as it may come, and then whatever somebody does to it.
+    fn a_body() -> impl Strategy<Value = Vec<u8>> {
+        let trailers: &[&str] = &["", "x-sum: 1\r\n", "X-A:b \r\nx-a:  c\r\n", "content-length: 9\r\n", "host:a\r\nx: \r\n"];
+        let tampering =
+            proptest::collection::vec((any::<usize>(), proptest::sample::select(&b"\r\n0aF;: \t\0x+-"[..]), 0_u8..3), 0..3);
+        (proptest::collection::vec(a_chunk(), 0..5), proptest::sample::select(trailers), "[\\PC]{0,8}", tampering).prop_map(
+            |(chunks, trailers, behind, tampering)| {
+                let mut bytes = [chunks.concat().as_slice(), b"0\r\n", trailers.as_bytes(), b"\r\n", behind.as_bytes()].concat();
+                for (at, byte, how) in tampering {
+                    let at = at % bytes.len();
+                    match how {
+                        0 => bytes[at] = byte,
+                        1 => bytes.insert(at, byte),
+                        _ => drop(bytes.remove(at)),
+                    }
+                }
+                bytes
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn what_is_accepted_is_what_the_grammar_says_however_it_is_cut(bytes in a_body(), mut cuts in proptest::collection::vec(any::<usize>(), 0..6)) {
+            cuts.iter_mut().for_each(|cut| *cut %= bytes.len() + 1);
+            cuts.sort_unstable();
+            prop_assert_eq!(decode_pieces(&bytes, &cuts), reference(&bytes), "{:?}", String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn any_bytes_in_any_pieces(bytes in proptest::collection::vec(any::<u8>(), 0..200), cuts in proptest::collection::vec(any::<usize>(), 0..4)) {
+            let _ = decode_pieces(&bytes, &cuts);
+        }
+
+        #[test]
+        fn what_is_written_anew_says_the_same(bytes in a_body()) {
+            if let Some((body, trailers, _)) = decode_pieces(&bytes, &[]) {
+                let mut again: Vec<u8> = body.chunks(7).flat_map(|piece| encode(Bytes::copy_from_slice(piece)).concat()).collect();
+                again.extend_from_slice(&encode_end(&trailers, |_| true));
+                prop_assert_eq!(decode_pieces(&again, &[]), Some((body, trailers, 0)));
+            }
+        }
     }
 }

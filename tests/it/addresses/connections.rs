@@ -52,3 +52,17 @@ fn without_a_header_peers_are_counted_as_ever() {
         assert_eq!(served.len(), expected, "trusted_proxies: {trusted}");
     }
 }
+
+/// SL-5: who has a prefix has all its addresses, and the places of one.
+#[test]
+fn the_addresses_of_one_prefix_share_their_places() {
+    let origin = Origin::ok();
+    let config = "listeners: [{ name: public, address: '127.0.0.1:0', proxy_protocol: required, max_connections_per_ip: 2 }]\ntrusted_proxies: loopback";
+    let gateway = Gateway::before(&origin, config);
+    let first = held(&gateway, &v1("2001:db8:0:1::1")).unwrap();
+    let _second = held(&gateway, &v1("2001:db8:0:1:ffff::2")).unwrap();
+    assert!(matches!(held(&gateway, &v1("2001:db8:0:1::3")), Err(outcome) if outcome == "closed" || outcome == "reset"));
+    let _neighbour = held(&gateway, &v1("2001:db8:0:2::1")).unwrap();
+    drop(first);
+    until("a place is free again", || held(&gateway, &v1("2001:db8:0:1::4")).is_ok());
+}

@@ -10,8 +10,10 @@ use std::net::{SocketAddr, TcpStream};
 pub(crate) mod kind {
     pub(crate) const DATA: u8 = 0;
     pub(crate) const HEADERS: u8 = 1;
+    pub(crate) const PRIORITY: u8 = 2;
     pub(crate) const RST_STREAM: u8 = 3;
     pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PUSH_PROMISE: u8 = 5;
     pub(crate) const PING: u8 = 6;
     pub(crate) const GOAWAY: u8 = 7;
     pub(crate) const WINDOW_UPDATE: u8 = 8;
@@ -23,6 +25,19 @@ pub(crate) mod flag {
     pub(crate) const ACK: u8 = 1;
     pub(crate) const END_STREAM: u8 = 1;
     pub(crate) const END_HEADERS: u8 = 4;
+    pub(crate) const PADDED: u8 = 8;
+    pub(crate) const PRIORITY: u8 = 32;
+}
+
+/// Error codes (RFC 9113, section 7).
+pub(crate) mod code {
+    pub(crate) const PROTOCOL_ERROR: u32 = 1;
+    pub(crate) const FLOW_CONTROL_ERROR: u32 = 3;
+    pub(crate) const STREAM_CLOSED: u32 = 5;
+    pub(crate) const FRAME_SIZE_ERROR: u32 = 6;
+    pub(crate) const REFUSED_STREAM: u32 = 7;
+    pub(crate) const COMPRESSION_ERROR: u32 = 9;
+    pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 }
 
 #[derive(Debug, Clone)]
@@ -130,20 +145,40 @@ impl H2 {
         Ok(Self::over(dial.shake(stream)?, 1 << 20))
     }
 
+    /// In clear text or over TLS, and nothing said yet, not even the preface.
+    pub(crate) fn connect_silent(addr: SocketAddr, dial: Option<&Dial>) -> Self {
+        let stream = TcpStream::connect(addr).unwrap_or_else(|error| panic!("connect {addr}: {error}"));
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        Self::silent(match dial {
+            None => Wire::Plain(stream),
+            Some(dial) => dial.shake(stream).unwrap(),
+        })
+    }
+
     pub(crate) fn wire(&self) -> &Wire {
         &self.stream
     }
 
     fn over(stream: Wire, window: u32) -> Self {
+        let mut client = Self::silent(stream);
+        client.greet(window);
+        client
+    }
+
+    fn silent(stream: Wire) -> Self {
         let (replies, block, frames) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut client =
-            Self { stream, buffer: Vec::new(), next: 1, replies, block, frames, goaway: None, closed: false, announced: false };
-        client.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        Self { stream, buffer: Vec::new(), next: 1, replies, block, frames, goaway: None, closed: false, announced: false }
+    }
+
+    /// The preface, with this window for every stream.
+    pub(crate) fn greet(&mut self, window: u32) {
+        self.write(PREFACE);
         let mut settings = setting(1, 0);
         settings.extend(setting(2, 0));
         settings.extend(setting(4, window));
-        client.frame(kind::SETTINGS, 0, 0, &settings);
-        client
+        self.frame(kind::SETTINGS, 0, 0, &settings);
     }
 
     /// Opens a stream; `body` is sent in one DATA frame, `None` ends the stream with the headers.
@@ -196,12 +231,30 @@ impl H2 {
     }
 
     pub(crate) fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut bytes = length[1..].to_vec();
+        self.write(&Self::frame_bytes(kind, flags, stream, payload));
+    }
+
+    /// A frame as it is on the wire.
+    pub(crate) fn frame_bytes(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
         bytes.extend([kind, flags]);
         bytes.extend(stream.to_be_bytes());
         bytes.extend(payload);
-        self.write(&bytes);
+        bytes
+    }
+
+    /// Waits until all that was sent so far has been read: a PING is answered, or the connection is over.
+    pub(crate) fn ping(&mut self) {
+        let pongs =
+            |client: &Self| client.frames.iter().filter(|frame| frame.kind == kind::PING && frame.flags & flag::ACK != 0).count();
+        let before = pongs(self);
+        self.frame(kind::PING, 0, 0, &[1; 8]);
+        self.pump(|client| pongs(client) > before || client.is_over());
+    }
+
+    /// Whether the peer has said goodbye, or gone without.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closed || self.last_word().is_some()
     }
 
     /// Sends a request and waits for the end of its stream.
@@ -216,14 +269,14 @@ impl H2 {
 
     /// Waits until the stream has ended, one way or another.
     pub(crate) fn receive(&mut self, stream: u32) -> H2Reply {
-        while !self.is_over(stream) && self.step() {}
+        while !self.is_answered(stream) && self.step() {}
         self.so_far(stream)
     }
 
     /// Waits until what has come of a stream fulfils a condition, or the stream is over.
     pub(crate) fn receive_until(&mut self, stream: u32, condition: impl Fn(&H2Reply) -> bool) -> H2Reply {
         let nothing = H2Reply::default();
-        while !condition(self.replies.get(&stream).unwrap_or(&nothing)) && !self.is_over(stream) && self.step() {}
+        while !condition(self.replies.get(&stream).unwrap_or(&nothing)) && !self.is_answered(stream) && self.step() {}
         self.so_far(stream)
     }
 
@@ -250,7 +303,33 @@ impl H2 {
         self.announced
     }
 
-    fn is_over(&self, stream: u32) -> bool {
+    /// Takes frames in until `condition` holds; false when no more come.
+    pub(crate) fn pump(&mut self, condition: impl Fn(&Self) -> bool) -> bool {
+        while !condition(self) {
+            if !self.step() {
+                return condition(self);
+            }
+        }
+        true
+    }
+
+    /// Error code of RST_STREAM, if one has come for this stream.
+    pub(crate) fn reset_of(&self, stream: u32) -> Option<u32> {
+        self.replies.get(&stream)?.reset
+    }
+
+    /// The last error code of GOAWAY, be it NO_ERROR.
+    pub(crate) fn last_word(&self) -> Option<u32> {
+        let last = self.frames.iter().rev().find(|frame| frame.kind == kind::GOAWAY)?;
+        Some(u32::from_be_bytes(last.payload.get(4..8)?.try_into().unwrap()))
+    }
+
+    /// The next stream this client opens.
+    pub(crate) fn skip_to(&mut self, stream: u32) {
+        self.next = stream;
+    }
+
+    fn is_answered(&self, stream: u32) -> bool {
         self.goaway.is_some() || self.closed || self.replies.get(&stream).is_some_and(H2Reply::over)
     }
 
@@ -319,8 +398,14 @@ impl H2 {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        let _gone = self.stream.write_all(bytes);
+    /// Any bytes.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.try_write(bytes);
+    }
+
+    /// The same, and says whether the peer took them.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
     }
 }
 
@@ -336,7 +421,11 @@ impl H2Reply {
     }
 }
 
-fn setting(id: u16, value: u32) -> Vec<u8> {
+/// What a connection begins with.
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// One entry of a SETTINGS frame.
+pub(crate) fn setting(id: u16, value: u32) -> Vec<u8> {
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend(value.to_be_bytes());
     bytes
