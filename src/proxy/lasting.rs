@@ -113,6 +113,7 @@ impl Lasting {
             delayed_us: said.delayed / 1000,
             upgraded: Some(self.agreed.line()),
             aborted: end == End::Aborted,
+            broken_off: false,
         };
         self.gateway.log.log(said.format, &line);
     }

@@ -300,6 +300,7 @@ impl Completion {
             delayed_us: self.delayed / 1000,
             upgraded: None,
             aborted: end == End::Aborted,
+            broken_off: end == End::Failed,
         };
         self.gateway.log.log(settings.format, &line);
     }

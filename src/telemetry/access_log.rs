@@ -66,6 +66,8 @@ pub struct Line<'a> {
     pub upgraded: Option<Upgraded<'a>>,
     /// Whether the client left before the end.
     pub aborted: bool,
+    /// Whether the upstream failed within the response.
+    pub broken_off: bool,
 }
 
 /// What is said of a connection that became something else.
@@ -274,6 +276,9 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
         json_text(out, protocol);
         let _ = write!(out, "\",\"received_bytes\":{received},\"sent_bytes\":{sent},\"ended\":\"{ended}\"");
     }
+    if line.broken_off {
+        out.extend_from_slice(b",\"broken_off\":true");
+    }
     out.extend_from_slice(if line.aborted { b",\"aborted\":true}\n" } else { b"}\n" });
 }
 
@@ -284,14 +289,15 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     json_text(out, line.path);
     let _ = write!(
         out,
-        " {}\" {} {}us route={} tier={} limited_by={}{}",
+        " {}\" {} {}us route={} tier={} limited_by={}{}{}",
         line.protocol,
         line.status,
         line.duration_us,
         line.route.unwrap_or("-"),
         line.tier,
         line.limited_by.unwrap_or("-"),
-        if line.aborted { " aborted" } else { "" }
+        if line.aborted { " aborted" } else { "" },
+        if line.broken_off { " broken_off" } else { "" }
     );
     if let Some(code) = line.grpc_status {
         let _ = write!(out, " grpc_status={code}");
@@ -371,6 +377,7 @@ mod tests {
             delayed_us: 0,
             upgraded: None,
             aborted: false,
+            broken_off: false,
         }
     }
 

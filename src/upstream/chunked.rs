@@ -71,7 +71,7 @@ fn decode_trailers(bytes: &mut Bytes) -> Result<Step, &'static str> {
     }
     let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILERS];
     match httparse::parse_headers(bytes, &mut fields) {
-        Ok(httparse::Status::Complete((length, fields))) => {
+        Ok(httparse::Status::Complete((length, fields))) if length <= MAX_TRAILER_BYTES => {
             if has_bare_line_feed(bytes.get(..length).unwrap_or_default()) {
                 return Err("a trailer does not end in CRLF");
             }

@@ -23,6 +23,8 @@ enum Kind {
     Http1(Http1Body),
     /// Boxed: as small as the other one.
     Http2(Box<http2::ResponseBody>),
+    /// A fault that has yet to be told; nothing once it has.
+    Broken(Option<ExchangeError>),
 }
 
 #[derive(Debug)]
@@ -57,16 +59,26 @@ impl Body for ResponseBody {
     type Error = ExchangeError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
-        match &mut self.get_mut().0 {
+        let this = self.get_mut();
+        let polled = match &mut this.0 {
             Kind::Http1(body) => body.poll_frame(cx),
             Kind::Http2(body) => Pin::new(&mut **body).poll_frame(cx),
+            Kind::Broken(fault) => return Poll::Ready(fault.take().map(Err)),
+        };
+        if let Poll::Ready(Some(Err(fault))) = polled {
+            // Told a turn later: whoever takes it drops what it has not sent yet, and the client would not even see a status.
+            this.0 = Kind::Broken(Some(fault));
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Http1(body) => body.download.is_done(),
             Kind::Http2(body) => body.is_end_stream(),
+            Kind::Broken(fault) => fault.is_none(),
         }
     }
 
@@ -74,6 +86,7 @@ impl Body for ResponseBody {
         match &self.0 {
             Kind::Http1(body) => body.download.size_hint(),
             Kind::Http2(body) => body.size_hint(),
+            Kind::Broken(_) => SizeHint::default(),
         }
     }
 }

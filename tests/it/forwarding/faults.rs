@@ -233,3 +233,31 @@ fn one_stalled_request_does_not_hold_up_others_on_the_same_connection() {
     door.open();
     assert_eq!(h2.receive(slow).status(), 200);
 }
+
+/// Many clients take a connection that ends without a byte for a stale one, and ask again.
+#[test]
+fn a_fault_right_behind_the_head_still_lets_the_client_see_the_head() {
+    let origin = Origin::new(|call| {
+        let long = ["4;".to_owned(), "x".repeat(4_200), "\r\nfour\r\n0\r\n\r\n".to_owned()].concat();
+        match call.target() {
+            "/length" => call.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfour"),
+            "/chunks" => call.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfour\r\n"),
+            _ => call.answer(&[&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..], long.as_bytes()].concat()),
+        };
+        Next::Close
+    });
+    let gateway = Gateway::before(&origin, "access_log: { format: json, to: stdout }");
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        for path in ["/length", "/chunks", "/extension"] {
+            seen.insert(gateway.client().get(path).outcome());
+            let fields = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", path)];
+            seen.insert(H2::connect(gateway.addr()).ask(&fields, None).outcome());
+        }
+    }
+    let visible = ["200 cut", "502"];
+    assert!(seen.iter().all(|outcome| visible.contains(&outcome.as_str())), "{seen:?}");
+    let log = gateway.access_log();
+    let cut = log.lines().filter(|line| line.contains("\"status\":200"));
+    assert!(cut.clone().count() > 0 && cut.clone().all(|line| line.contains("\"broken_off\":true")), "{log}");
+}
