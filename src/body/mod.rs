@@ -20,7 +20,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::clock::deadline::Deadline;
 pub use patience::Patience;
-pub use unread::Unread;
+pub use unread::{LINGER, LINGER_BYTES, Unread};
 
 /// Why a request body ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

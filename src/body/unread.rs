@@ -75,6 +75,7 @@ async fn forget<B: Body<Data = Bytes> + Unpin>(mut body: B) {
     let _ = Deadline::new().bound(LINGER, rest).await;
 }
 
-/// As on an HTTP/1.1 connection.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 1 << 20;
+/// How long the rest of a refused upload is read, on a stream or a connection.
+pub const LINGER: Duration = Duration::from_secs(1);
+/// And how many bytes of it.
+pub const LINGER_BYTES: usize = 1 << 20;

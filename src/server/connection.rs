@@ -23,7 +23,7 @@ use super::caps::{Counted, Refusal};
 use super::io::{ClientIo, Protocol};
 use super::opening::{Opened, Opening, Unopened};
 use super::transport::Transport;
-use crate::body::Patience;
+use crate::body::{LINGER, LINGER_BYTES, Patience};
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway, Handover};
 use crate::request::{BodyLeft, ConnInfo, InFlight, Progress};
@@ -326,5 +326,3 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client has to close after a GOAWAY.
 const GOODBYE: Duration = Duration::from_secs(2);
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 1 << 20;
