@@ -4,6 +4,7 @@
 //! nothing of routes, clients or configuration; its counters outlive every reload.
 
 mod memory;
+pub mod redis;
 
 use smallvec::SmallVec;
 
