@@ -56,7 +56,16 @@ impl Tollgate {
 
     fn charge(&self, limit: usize, client: u64) -> Option<Charge<'_>> {
         let quota = self.limits.get(limit)?;
-        Some(Charge { key: key(limit, client), space: space(limit), quota, cost: 1, limit: 0, queue: 0, warmup: None })
+        Some(Charge {
+            key: key(limit, client),
+            space: space(limit),
+            quota,
+            cost: 1,
+            limit: 0,
+            queue: 0,
+            warmup: None,
+            sharing: None,
+        })
     }
 }
 

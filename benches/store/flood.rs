@@ -94,7 +94,7 @@ impl Site {
     }
 
     fn charge(&self, key: Key, cost: u64) -> [Charge<'_>; 1] {
-        [Charge { key, space: SpaceId(0), quota: &self.quota, cost, limit: 0, queue: 0, warmup: None }]
+        [Charge { key, space: SpaceId(0), quota: &self.quota, cost, limit: 0, queue: 0, warmup: None, sharing: None }]
     }
 
     fn use_up(&self, key: Key, cells: u64, now: Nanos) {

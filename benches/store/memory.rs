@@ -86,7 +86,16 @@ fn fill_tollgate(keys: u64) -> Result<Filled> {
     let store = MemoryStore::new(quotas);
     store.arrange(&[Budget { space: SpaceId(0), max_keys: usize::try_from(keys)? }]);
     for client in 0..keys {
-        let charge = Charge { key: key(0, client), space: SpaceId(0), quota: &quota, cost: 1, limit: 0, queue: 0, warmup: None };
+        let charge = Charge {
+            key: key(0, client),
+            space: SpaceId(0),
+            quota: &quota,
+            cost: 1,
+            limit: 0,
+            queue: 0,
+            warmup: None,
+            sharing: None,
+        };
         let _ = store.charge(&[charge], 1);
     }
     let occupancy = *store.occupancy().first().context("no space")?;

@@ -175,8 +175,7 @@ fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
 
 /// How full each limit's room is.
 fn store_samples(control: &Control) -> Vec<Sample> {
-    let Store::Memory(store) = &*control.store;
-    let (snapshot, occupancy) = (control.current.load(), store.occupancy());
+    let (snapshot, occupancy) = (control.current.load(), control.store.memory.occupancy());
     let mut named: BTreeMap<&str, Occupancy> = BTreeMap::new();
     for of_room in &occupancy {
         if let Some(room) = snapshot.rooms.iter().find(|room| room.budget.space == of_room.space) {

@@ -3,8 +3,10 @@
 //! [`admit`] takes concurrency slots first (they can be given back without a trace), then charges the store, all or
 //! none. A [`Permit`] can be made nowhere else; forwarding asks for one. It holds the slots and travels in the response's
 //! body, so they are held to the last byte and come back however the request ends; and it knows what was taken, as long as that
-//! may have to be corrected. Knows no routes and no HTTP.
+//! may have to be corrected. Where other gateways count with us, [`admit_shared`] asks the shared store as well. Knows no routes and no
+//! HTTP.
 
+mod shared;
 mod slots;
 mod waiting;
 
@@ -12,8 +14,9 @@ use smallvec::SmallVec;
 
 use crate::clock::Nanos;
 use crate::limit::{Charge, SlotCharge, Verdict};
-use crate::store::{Outcomes, Store};
+use crate::store::{Origin, Outcomes, Store};
 
+pub use shared::{admit_shared, shadow_shared};
 pub use slots::{Held, Slots};
 pub use waiting::Waiting;
 
@@ -32,9 +35,9 @@ impl Permit {
     }
 
     /// What limits that only watch took: given back too, if the request leaves while it waits.
-    pub fn also_took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes) {
+    pub fn also_took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes, origins: &[Origin]) {
         if let Some(waiting) = &mut self.waiting {
-            waiting.took(charges, outcomes);
+            waiting.took(charges, outcomes, origins);
         }
     }
 
@@ -58,6 +61,17 @@ pub struct Denial {
     pub charge: Option<usize>,
     /// When trying again makes sense: the longest wait over all refusing limits. `None` if it never does.
     pub retry_after: Option<Nanos>,
+    /// Whose fault it is.
+    pub cause: Cause,
+}
+
+/// Whose fault a refusal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The client's: it is over a limit.
+    Exceeded,
+    /// Ours: the shared store can't be asked, and the limit is closed then.
+    NoStore,
 }
 
 /// The decision, with every charge's numbers.
@@ -67,6 +81,8 @@ pub struct Decision {
     pub verdict: Result<Permit, Denial>,
     /// One per charge, in their order.
     pub outcomes: Outcomes,
+    /// Where each charge was taken; none means all here.
+    pub origins: Vec<Origin>,
     /// Concurrency limits that only watch and would have refused.
     pub shadow_hits: SmallVec<[u16; 2]>,
 }
@@ -91,26 +107,38 @@ pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charg
             None if slot.shadow => shadow_hits.push(slot.limit),
             None => {
                 let outcomes = store.peek(charges, now).outcomes;
-                let busy = Denial { limit: slot.limit, charge: None, retry_after: Some(BUSY_RETRY) };
+                let busy = Denial::busy(slot.limit);
                 let verdict = Err(denial(charges, &outcomes).map_or(busy, |rate| longest(busy, rate)));
-                return Decision { verdict, outcomes, shadow_hits };
+                return Decision { verdict, outcomes, origins: Vec::new(), shadow_hits };
             }
         }
     }
     let mut outcomes = Outcomes::new();
     let verdict = if charges.is_empty() || store.charge_into(charges, &mut outcomes, now) {
-        let waiting = Waiting::behind(store, &registries.waiting, charges, &outcomes, now);
-        if let Err(Denial { charge: Some(at), retry_after: Some(retry_after), .. }) = waiting
-            && let Some(outcome) = outcomes.get_mut(at)
-        {
-            (outcome.verdict, outcome.remaining) = (Verdict::Exceeds { retry_after }, 0);
-        }
-        waiting.map(|waiting| Permit { _held: held, waiting })
+        queued(store, registries, charges, &mut outcomes, &[], now).map(|waiting| Permit { _held: held, waiting })
     } else {
         // The store says no, so there is a charge that says why; if there were none, the answer would still be no.
-        Err(denial(charges, &outcomes).unwrap_or(Denial { limit: 0, charge: None, retry_after: Some(BUSY_RETRY) }))
+        Err(denial(charges, &outcomes).unwrap_or(Denial::busy(0)))
     };
-    Decision { verdict, outcomes, shadow_hits }
+    Decision { verdict, outcomes, origins: Vec::new(), shadow_hits }
+}
+
+/// A place behind those that wait already, if there is something to wait for.
+fn queued(
+    store: &Store,
+    registries: &Registries,
+    charges: &[Charge<'_>],
+    outcomes: &mut Outcomes,
+    origins: &[Origin],
+    now: Nanos,
+) -> Result<Option<Box<Waiting>>, Denial> {
+    let waiting = Waiting::behind(store, &registries.waiting, charges, outcomes, origins, now);
+    if let Err(Denial { charge: Some(at), retry_after: Some(retry_after), .. }) = waiting
+        && let Some(outcome) = outcomes.get_mut(at)
+    {
+        (outcome.verdict, outcome.remaining) = (Verdict::Exceeds { retry_after }, 0);
+    }
+    waiting
 }
 
 /// Charges each shadow limit for itself. Only for requests that were admitted.
@@ -131,9 +159,16 @@ fn denial(charges: &[Charge<'_>], outcomes: &Outcomes) -> Option<Denial> {
             Verdict::Exceeds { retry_after } => Some(retry_after),
             Verdict::Never => None,
         };
-        Some(Denial { limit: charge.limit, charge: Some(i), retry_after })
+        Some(Denial { limit: charge.limit, charge: Some(i), retry_after, cause: Cause::Exceeded })
     });
     denials.reduce(longest)
+}
+
+impl Denial {
+    /// All slots are taken.
+    fn busy(limit: u16) -> Self {
+        Self { limit, charge: None, retry_after: Some(BUSY_RETRY), cause: Cause::Exceeded }
+    }
 }
 
 /// Never outlasts every wait.
@@ -157,11 +192,11 @@ mod tests {
     fn store(quotas: &Quotas) -> Store {
         let store = MemoryStore::new(quotas.clone());
         store.arrange(&[Budget { space: SpaceId(0), max_keys: 100 }]);
-        Store::Memory(store)
+        Store::alone(store)
     }
 
     fn charge(key: crate::limit::Key, quota: &Interned, cost: u64) -> Charge<'_> {
-        Charge { key, space: SpaceId(0), quota, cost, limit: 0, queue: 1, warmup: None }
+        Charge { key, space: SpaceId(0), quota, cost, limit: 0, queue: 1, warmup: None, sharing: None }
     }
 
     #[test]
@@ -178,7 +213,7 @@ mod tests {
             .collect();
         assert!(admit(&store, &Registries::default(), &[], &charges, 0).verdict.is_ok());
         let denial = admit(&store, &Registries::default(), &[], &charges, 0).verdict.unwrap_err();
-        assert_eq!(denial, Denial { limit: 1, charge: Some(1), retry_after: Some(3600 * SECOND) });
+        assert_eq!(denial, Denial { limit: 1, charge: Some(1), retry_after: Some(3600 * SECOND), cause: Cause::Exceeded });
         assert!(admit(&store, &Registries::default(), &[], &charges, 3600 * SECOND).verdict.is_ok());
     }
 
@@ -189,7 +224,7 @@ mod tests {
         let hasher = KeyHasher::default();
         let quota = quotas.intern(Quota::new(5, Duration::from_secs(3600), None, Algorithm::Gcra).unwrap()).unwrap();
         let charges = [charge(hasher.start("rate").finish(), &quota, 1)];
-        let slots = [SlotCharge { key: hasher.start("slots").finish(), max: 1, limit: 1, shadow: false }];
+        let slots = [SlotCharge { key: hasher.start("slots").finish(), max: 1, limit: 1, shadow: false, sharing: None }];
         let registry = Registries::default();
         let first = admit(&store, &registry, &slots, &charges, 0);
         for _ in 0..3 {
@@ -210,8 +245,9 @@ mod tests {
         let quota = quotas.intern(Quota::new(1, Duration::from_secs(60), None, Algorithm::Gcra).unwrap()).unwrap();
         let charges = [charge(key, &quota, 2)];
         let registry = Registries::default();
-        let refused = admit(&store, &registry, &[SlotCharge { key, max: 1, limit: 1, shadow: false }], &charges, 0);
-        assert_eq!(refused.verdict.unwrap_err(), Denial { limit: 0, charge: Some(0), retry_after: None });
+        let refused =
+            admit(&store, &registry, &[SlotCharge { key, max: 1, limit: 1, shadow: false, sharing: None }], &charges, 0);
+        assert_eq!(refused.verdict.unwrap_err(), Denial { limit: 0, charge: Some(0), retry_after: None, cause: Cause::Exceeded });
         assert!(registry.slots.take(key, 1).is_some());
     }
 
@@ -228,7 +264,11 @@ mod tests {
         let mut waiting = ask().verdict.unwrap();
         assert_eq!((waiting.wait().map(|(wait, _)| wait), registry.waiting.in_flight()), (Some(SECOND), 1));
         let refused = ask().verdict.unwrap_err();
-        assert_eq!(refused, Denial { limit: 0, charge: Some(0), retry_after: Some(2 * SECOND) }, "the queue is full");
+        assert_eq!(
+            refused,
+            Denial { limit: 0, charge: Some(0), retry_after: Some(2 * SECOND), cause: Cause::Exceeded },
+            "the queue is full"
+        );
         assert!(waiting.abandon(&store, &registry, 0));
         assert_eq!(registry.waiting.in_flight(), 0);
         let mut again = ask().verdict.unwrap();

@@ -2,10 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::{Denial, Held, Slots};
+use super::{Cause, Denial, Held, Slots};
 use crate::clock::Nanos;
 use crate::limit::Charge;
-use crate::store::{Outcomes, Store, Taken};
+use crate::store::{Origin, Outcomes, Store, Taken};
 
 /// A request's place among those that wait for the limit that makes it wait longest, and what it took for it.
 #[derive(Debug)]
@@ -31,23 +31,25 @@ impl Waiting {
         registry: &Slots,
         charges: &[Charge<'_>],
         outcomes: &Outcomes,
+        origins: &[Origin],
         now: Nanos,
     ) -> Result<Option<Box<Self>>, Denial> {
         let longest = charges.iter().zip(outcomes).enumerate().max_by_key(|(_, (_, outcome))| outcome.delay);
         let Some((at, (charge, outcome))) = longest.filter(|(_, (_, outcome))| outcome.delay > 0) else { return Ok(None) };
         let (delay, limit) = (outcome.delay, charge.limit);
-        let (queued, taken) = (Taken::of(charge, outcome), taken(charges, outcomes).collect());
+        let origin = origins.get(at).copied().unwrap_or_default();
+        let (queued, taken) = (Taken::of(charge, outcome, origin), taken(charges, outcomes, origins).collect());
         match registry.take(charge.key, charge.queue) {
             Some(place) => Ok(Some(Box::new(Self { delay, limit, place, queued, taken }))),
             None => {
                 give_up(store, &taken, now);
-                Err(Denial { limit, charge: Some(at), retry_after: Some(delay) })
+                Err(Denial { limit, charge: Some(at), retry_after: Some(delay), cause: Cause::Exceeded })
             }
         }
     }
 
-    pub(super) fn took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes) {
-        self.taken.extend(taken(charges, outcomes));
+    pub(super) fn took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes, origins: &[Origin]) {
+        self.taken.extend(taken(charges, outcomes, origins));
     }
 
     /// Gives back what was taken. With the last who waits go all places that have lapsed: nobody stands behind them any more, but for who has
@@ -61,9 +63,10 @@ impl Waiting {
     }
 }
 
-fn taken<'c>(charges: &'c [Charge<'_>], outcomes: &'c Outcomes) -> impl Iterator<Item = Taken> + 'c {
-    let conforming = charges.iter().zip(outcomes).filter(|(_, outcome)| outcome.verdict.conforms());
-    conforming.map(|(charge, outcome)| Taken::of(charge, outcome))
+fn taken<'c>(charges: &'c [Charge<'_>], outcomes: &'c Outcomes, origins: &'c [Origin]) -> impl Iterator<Item = Taken> + 'c {
+    let origins = origins.iter().copied().chain(std::iter::repeat(Origin::Memory));
+    let conforming = charges.iter().zip(outcomes).zip(origins).filter(|((_, outcome), _)| outcome.verdict.conforms());
+    conforming.map(|((charge, outcome), origin)| Taken::of(charge, outcome, origin))
 }
 
 fn give_up(store: &Store, taken: &[Taken], now: Nanos) {

@@ -231,8 +231,7 @@ impl App {
                 }
                 _ = certificate_looks.tick() => self.certificates.look(self.times.unix_now()),
                 _ = sweeps.tick() => {
-                    let Store::Memory(store) = &*self.store;
-                    store.sweep(Sweep::Slice, self.times.clock.now());
+                    self.store.memory.sweep(Sweep::Slice, self.times.clock.now());
                 }
             }
         }
@@ -276,8 +275,7 @@ impl App {
                 warn!(setting = name, "this change takes effect at the next start");
             }
         }
-        let Store::Memory(store) = &*self.store;
-        store.arrange(&budgets(&snapshot));
+        self.store.memory.arrange(&budgets(&snapshot));
         self.times.tell(&snapshot);
         self.fetcher.follow(fetched_keys(&snapshot));
         self.certificates.follow(&snapshot, self.times.unix_now());
@@ -290,7 +288,7 @@ impl App {
         }
         let budgets = budgets(&snapshot);
         self.current.replace(snapshot);
-        store.retire(&budgets);
+        self.store.memory.retire(&budgets);
         self.retired.push(before);
         Ok(())
     }
@@ -336,7 +334,7 @@ fn raise_file_limit() {
 fn start_store(ground: &Ground, snapshot: &Snapshot) -> Arc<Store> {
     let store = MemoryStore::new(ground.quotas.clone());
     store.arrange(&budgets(snapshot));
-    Arc::new(Store::Memory(store))
+    Arc::new(Store::alone(store))
 }
 
 fn start_fetcher(registry: &Registry, snapshot: &Snapshot) -> io::Result<Fetcher> {

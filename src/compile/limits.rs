@@ -105,6 +105,8 @@ impl Compiler<'_> {
             amount,
             cost,
             shadow: limit.mode == config::Mode::Shadow,
+            sharing: self.sharing(limit, path),
+            entity_start: self.ground.hasher.start(""),
         })
     }
 

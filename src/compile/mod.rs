@@ -14,6 +14,7 @@ mod matching;
 mod rooms;
 mod routes;
 mod schedules;
+mod sharing;
 mod tls;
 mod tokens;
 mod upgrades;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 use super::words::StatusPattern;
-use super::{Cost, List, NotYet, Over, Per, RateSpec};
+use super::{Consistency, Cost, List, NotYet, OnFailure, Over, Per, RateSpec};
 use crate::units::Span;
 
 /// A named rule.
@@ -53,14 +53,10 @@ pub struct Limit {
     pub warmup: Option<Warmup>,
     /// Counters it keeps at most; a share of the store's by default.
     pub max_keys: Option<u64>,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub consistency: NotYet,
-    /// Not available in this version.
-    #[serde(default)]
-    #[schemars(skip)]
-    pub on_failure: NotYet,
+    /// How it is kept when there is a shared store; as `store.redis` says by default.
+    pub consistency: Option<Consistency>,
+    /// What it does while the shared store doesn't answer; as `store.redis` says by default.
+    pub on_failure: Option<OnFailure>,
     /// Not available in this version.
     #[serde(default)]
     #[schemars(skip)]

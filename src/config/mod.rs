@@ -22,6 +22,7 @@ mod route;
 mod schedule;
 mod secret;
 mod source;
+mod store;
 mod substitution;
 mod token;
 mod words;
@@ -44,8 +45,7 @@ pub use listener::{
     Protocol, ProxyProtocol, TrailingSlash,
 };
 pub use operation::{
-    AccessLog, Admin, GrpcStatus, LogAddresses, LogFormat, MemoryStore, RateLimitHeaders, Rejection, RejectionBody, Shutdown,
-    Store,
+    AccessLog, Admin, GrpcStatus, LogAddresses, LogFormat, RateLimitHeaders, Rejection, RejectionBody, Shutdown,
 };
 pub use route::{
     Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol, UpstreamTimeouts,
@@ -53,6 +53,7 @@ pub use route::{
 };
 pub use schedule::Schedule;
 pub use source::{MainFile, Place, Source};
+pub use store::{Consistency, MemoryStore, OnFailure, Redis, Store, Topology};
 pub use token::{Jwt, Secret, TokenAlgorithm, TokenClaims, TokenKeys};
 pub(crate) use words::NOT_AVAILABLE;
 pub use words::{

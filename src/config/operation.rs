@@ -1,10 +1,10 @@
-//! `admin`, `store`, `rejection`, `access_log` and `shutdown`: how the gateway is run.
+//! `admin`, `rejection`, `access_log` and `shutdown`: how the gateway is run.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::words::word_only;
-use super::{FileMode, List, NotYet, Secret, seconds};
+use super::{FileMode, List, Secret, seconds};
 use crate::units::{Share, Span};
 
 /// The admin listener.
@@ -22,31 +22,6 @@ pub struct Admin {
 impl Default for Admin {
     fn default() -> Self {
         Self { address: "127.0.0.1:9900".to_owned(), mode: None, token: String::new() }
-    }
-}
-
-/// Where counters live.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Store {
-    /// In this process.
-    pub memory: MemoryStore,
-    /// Not available in this version.
-    #[schemars(skip)]
-    pub redis: NotYet,
-}
-
-/// Counters in this process.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct MemoryStore {
-    /// Counters kept at most.
-    pub max_keys: u32,
-}
-
-impl Default for MemoryStore {
-    fn default() -> Self {
-        Self { max_keys: 1_000_000 }
     }
 }
 

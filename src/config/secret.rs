@@ -129,10 +129,29 @@ const CONFIGURATION: Table = &[
     ("clients", Place::CLIENTS),
     ("clients_file", Place::Open),
     ("admin", Place::Known(ADMIN)),
+    ("store", Place::Known(STORE)),
     ("upstreams", Place::Names),
     ("schedules", Place::Names),
 ];
 const ADMIN: Table = &[("address", Place::Open), ("mode", Place::Open), ("token", Place::SECRET)];
+const STORE: Table = &[("memory", Place::Shown), ("redis", Place::Known(REDIS))];
+const REDIS: Table = &[
+    ("topology", Place::Open),
+    ("urls", Place::Open),
+    ("sentinel_master", Place::Open),
+    ("username", Place::Open),
+    ("password", Place::SECRET),
+    ("sentinel_username", Place::Open),
+    ("sentinel_password", Place::SECRET),
+    ("key_prefix", Place::Shown),
+    ("key_secret", Place::SECRET),
+    ("timeout", Place::Shown),
+    ("consistency", Place::Shown),
+    ("on_failure", Place::Shown),
+    ("connections", Place::Shown),
+    ("max_in_flight", Place::Shown),
+    ("tls", Place::Open),
+];
 const IDENTITY: Table = &[
     ("order", Place::Open),
     ("api_key", Place::Known(API_KEY)),
@@ -193,6 +212,8 @@ mod tests {
         };
         for (definition, table) in [
             ("Admin", ADMIN),
+            ("Store", STORE),
+            ("Redis", REDIS),
             ("Identity", IDENTITY),
             ("ApiKey", API_KEY),
             ("User", USER),

@@ -72,6 +72,12 @@ impl Default for KeyHasher {
 }
 
 impl KeyHasher {
+    /// Makes the same keys wherever it is made from the same bytes, so that processes agree about them.
+    #[must_use]
+    pub fn keyed(key: [u8; 16]) -> Self {
+        Self(SipHasher13::new_with_key(&key))
+    }
+
     /// Starts a key for the limit of this name.
     #[must_use]
     pub fn start(&self, limit: &str) -> KeyParts {

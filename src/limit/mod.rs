@@ -12,6 +12,7 @@ pub mod gcra;
 mod key;
 pub mod leaky_bucket;
 mod quota;
+mod sharing;
 pub mod sliding_log;
 pub mod sliding_window;
 mod space;
@@ -21,6 +22,7 @@ mod warmup;
 pub use calendar::{Calendar, CalendarUnit, Calendars, UnknownZone, WallOffset};
 pub use key::{Key, KeyHasher, KeyParts};
 pub use quota::{Interned, Quota, QuotaError, QuotaId, Quotas};
+pub use sharing::{Consistency, OnFailure, Sharing};
 pub use sliding_log::Log;
 pub use space::{SpaceId, Spaces};
 pub use warmup::{Boost, Warmup};
@@ -63,6 +65,8 @@ pub struct Charge<'q> {
     pub queue: u32,
     /// Whether newcomers have more, and under which key it is remembered since when this one is known.
     pub warmup: Option<(&'q Warmup, Key)>,
+    /// Whether other gateways count with us.
+    pub sharing: Option<Sharing>,
 }
 
 /// What one request asks of one concurrency limit.
@@ -76,6 +80,8 @@ pub struct SlotCharge {
     pub limit: u16,
     /// Whether it only watches.
     pub shadow: bool,
+    /// Whether other gateways count with us.
+    pub sharing: Option<Sharing>,
 }
 
 /// The answer to one [`Charge`].

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::identity::jwt::ClaimId;
 use crate::identity::{ClientId, Grouping, Identity, Network, Part, cookie_values, query_values};
-use crate::limit::{Charge, Interned, Key, KeyParts, SlotCharge, SpaceId, Warmup};
+use crate::limit::{Charge, Interned, Key, KeyParts, Sharing, SlotCharge, SpaceId, Warmup};
 use crate::request::Facts;
 
 pub use cost::{Cost, ResponseCost, Settlement, StatusSet, number};
@@ -75,6 +75,10 @@ pub struct Limit {
     pub warmup: Option<Warmup>,
     /// Whether it only watches.
     pub shadow: bool,
+    /// Whether other gateways count with us; the entity is filled in for each request.
+    pub sharing: Option<Sharing>,
+    /// The beginning of every entity.
+    pub entity_start: KeyParts,
 }
 
 /// What a limit allows.
@@ -184,6 +188,8 @@ pub struct Proceed<'s> {
     pub shadow: SmallVec<[Charge<'s>; 1]>,
     /// Whether the response may change what something costs.
     pub settles: bool,
+    /// Whether other gateways count some of it with us.
+    pub shared: bool,
     /// Whether nothing counts it.
     pub exempt: bool,
 }
@@ -208,6 +214,7 @@ pub fn plan<'s>(policy: &'s Policy, facts: &Facts<'_>, identity: &Identity<'_>) 
         slots: SmallVec::new(),
         shadow: SmallVec::new(),
         settles: false,
+        shared: false,
         exempt: identity.client.is_some_and(|(_, client)| client.exempt)
             || policy.exempt.iter().any(|rule| rule.matches(&unrouted)),
     };
@@ -241,9 +248,11 @@ impl Limit {
 
     fn charge<'s>(&'s self, subject: &Subject<'_>, route: &Route, proceed: &mut Proceed<'s>) {
         let Some(key) = self.key(subject, route) else { return };
+        let sharing = self.sharing.map(|sharing| Sharing { entity: self.entity(subject, route), ..sharing });
+        proceed.shared |= sharing.is_some();
         match &self.amount {
             Amount::Concurrency(max) => {
-                proceed.slots.push(SlotCharge { key, max: *max, limit: self.id, shadow: self.shadow });
+                proceed.slots.push(SlotCharge { key, max: *max, limit: self.id, shadow: self.shadow, sharing });
             }
             Amount::Rate { .. } => {
                 let windows = self.windows(subject);
@@ -258,6 +267,7 @@ impl Limit {
                         limit: self.id,
                         queue: self.queue,
                         warmup: self.warmup.as_ref().map(|warmup| (warmup, key)),
+                        sharing,
                     };
                     if self.shadow {
                         proceed.shadow.push(charge);
@@ -303,6 +313,18 @@ impl Limit {
         }
         self.set_apart(subject.identity, &mut key);
         Some(key.finish())
+    }
+
+    /// A digest of the values of `per` alone.
+    fn entity(&self, subject: &Subject<'_>, route: &Route) -> u64 {
+        let mut key = self.entity_start.clone();
+        for part in &self.per {
+            if !part.push(subject, route, &mut key) {
+                key.push(kind::MISSING, &[]);
+            }
+        }
+        let Key([entity, _]) = key.finish();
+        entity
     }
 
     /// Callers with different rates must not share a counter: it would drain at the rate of whoever asked last. Whoever has the first tier's

@@ -7,13 +7,14 @@ use http::{HeaderMap, HeaderValue};
 
 use super::gateway::Gateway;
 use super::record::Completion;
-use crate::admission::{self, Denial};
+use crate::admission::{self, Cause, Decision, Denial};
 use crate::clock::{Nanos, SECOND, unix_seconds};
 use crate::headers::{Numbers, add_rate_limit, rate_limit_policy};
 use crate::limit::{Boost, Charge, Outcome, Verdict};
 use crate::policy::{Proceed, Window};
 use crate::respond::Answer;
 use crate::snapshot::Snapshot;
+use crate::store::{Origin, Outcomes};
 
 /// Where a client stands: the window that its response reports.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ struct Reported<'s> {
 }
 
 /// Admits the request or says why not, and notes either. The permit goes into `completion`'s keeping.
-pub(super) fn admit<'s>(
+pub(super) async fn admit<'s>(
     gateway: &Gateway,
     snapshot: &'s Snapshot,
     proceed: &Proceed<'s>,
@@ -35,7 +36,21 @@ pub(super) fn admit<'s>(
     standing: &mut Standing<'s>,
 ) -> Result<(), Answer> {
     let now = completion.started;
-    let decision = admission::admit(&gateway.store, &gateway.registries, &proceed.slots, &proceed.charges, now);
+    let (decision, shadow) = match &gateway.store.shared {
+        // On the heap, so that requests that need no shared store are not larger for it.
+        Some(_) if proceed.shared => Box::pin(ask(gateway, snapshot.generation, proceed, now)).await,
+        _ => {
+            let decision = admission::admit(&gateway.store, &gateway.registries, &proceed.slots, &proceed.charges, now);
+            let admitted = decision.verdict.is_ok();
+            (
+                decision,
+                Watched {
+                    outcomes: if admitted { admission::shadow(&gateway.store, &proceed.shadow, now) } else { Outcomes::new() },
+                    origins: Vec::new(),
+                },
+            )
+        }
+    };
     let tier = completion.tier;
     let metrics = |limit: u16| snapshot.limit_metrics.get(usize::from(limit));
     let mut note_shadow = |limit: u16| {
@@ -48,21 +63,21 @@ pub(super) fn admit<'s>(
     match decision.verdict {
         Ok(mut permit) => {
             *standing = Standing::at(tightest(&decision.outcomes, &proceed.windows), &decision.outcomes, proceed);
-            let shadow = admission::shadow(&gateway.store, &proceed.shadow, now);
-            for (charge, outcome) in proceed.shadow.iter().zip(&shadow) {
+            for (charge, outcome) in proceed.shadow.iter().zip(&shadow.outcomes) {
                 if !outcome.verdict.conforms() {
                     note_shadow(charge.limit);
                 }
             }
             if proceed.settles {
-                completion.unsettled.add(gateway, snapshot, &proceed.charges, &decision.outcomes);
-                completion.unsettled.add(gateway, snapshot, &proceed.shadow, &shadow);
+                completion.unsettled.add(gateway, snapshot, &proceed.charges, &decision.outcomes, &decision.origins);
+                completion.unsettled.add(gateway, snapshot, &proceed.shadow, &shadow.outcomes, &shadow.origins);
             }
-            permit.also_took(&proceed.shadow, &shadow);
+            permit.also_took(&proceed.shadow, &shadow.outcomes, &shadow.origins);
             completion.keep(permit);
             Ok(())
         }
-        Err(Denial { limit, charge, retry_after }) => {
+        Err(Denial { cause: Cause::NoStore, .. }) => Err(Answer::NoStore),
+        Err(Denial { limit, charge, retry_after, cause: Cause::Exceeded }) => {
             if let Some(counter) = metrics(limit).and_then(|metrics| metrics.limited.get(tier)) {
                 counter.one(gateway.lane);
             }
@@ -73,6 +88,23 @@ pub(super) fn admit<'s>(
             Err(Answer::Limited { limit: name.into(), policy, retry_after, status: snapshot.rejection.status })
         }
     }
+}
+
+/// What limits that only watch took.
+struct Watched {
+    outcomes: Outcomes,
+    origins: Vec<Origin>,
+}
+
+/// The same with the shared store.
+async fn ask(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos) -> (Decision, Watched) {
+    let store = &gateway.store;
+    let decision = admission::admit_shared(store, &gateway.registries, &proceed.slots, &proceed.charges, generation, now).await;
+    let (outcomes, origins) = match decision.verdict {
+        Ok(_) => admission::shadow_shared(store, &proceed.shadow, generation, now).await,
+        Err(_) => Default::default(),
+    };
+    (decision, Watched { outcomes, origins })
 }
 
 impl<'s> Standing<'s> {
@@ -86,7 +118,10 @@ impl<'s> Standing<'s> {
 
     /// Looks again: the response has changed what was taken.
     pub(super) fn look_again(&mut self, gateway: &Gateway, now: Nanos) {
-        if let Some(Reported { outcome, charge, .. }) = &mut self.0 {
+        // What the shared store would say is not worth asking it again.
+        if let Some(Reported { outcome, charge, .. }) = &mut self.0
+            && charge.sharing.is_none()
+        {
             let asking = Charge { cost: 0, ..*charge };
             *outcome = gateway.store.peek(&[asking], now).outcomes.first().copied().unwrap_or(*outcome);
         }

@@ -147,7 +147,7 @@ async fn decide<'s>(
     if looped(&facts) {
         return Err(Answer::Loop);
     }
-    admit::admit(gateway, snapshot, &proceed, completion, standing)?;
+    admit::admit(gateway, snapshot, &proceed, completion, standing).await?;
     let (started, is_grpc) = (completion.started, completion.is_grpc());
     let admitted = completion.wait().await?;
     if admitted.waited {

@@ -13,7 +13,7 @@ use crate::clock::Nanos;
 use crate::limit::Charge;
 use crate::policy::{ResponseCost, Settlement, number};
 use crate::snapshot::Snapshot;
-use crate::store::{Outcomes, Taken};
+use crate::store::{Origin, Outcomes, Taken};
 
 /// The charges of a request that are not settled yet.
 #[derive(Debug, Default)]
@@ -41,8 +41,16 @@ struct Reader {
 
 impl Unsettled {
     /// Adds what was taken by charges whose limits have a settlement.
-    pub(super) fn add(&mut self, gateway: &Gateway, snapshot: &Snapshot, charges: &[Charge<'_>], outcomes: &Outcomes) {
-        for (charge, outcome) in charges.iter().zip(outcomes) {
+    pub(super) fn add(
+        &mut self,
+        gateway: &Gateway,
+        snapshot: &Snapshot,
+        charges: &[Charge<'_>],
+        outcomes: &Outcomes,
+        origins: &[Origin],
+    ) {
+        let origins = origins.iter().copied().chain(std::iter::repeat(Origin::Memory));
+        for ((charge, outcome), origin) in charges.iter().zip(outcomes).zip(origins) {
             if !outcome.verdict.conforms() || settlement(snapshot, charge.limit).is_none() {
                 continue;
             }
@@ -50,7 +58,7 @@ impl Unsettled {
             if let Some(metrics) = snapshot.limit_metrics.get(usize::from(charge.limit)).filter(|_| counted) {
                 metrics.reserved.add(gateway.lane, charge.cost);
             }
-            self.open.push(Open { taken: Taken::of(charge, outcome), limit: charge.limit, reads: None, counted });
+            self.open.push(Open { taken: Taken::of(charge, outcome, origin), limit: charge.limit, reads: None, counted });
         }
     }
 

@@ -58,6 +58,8 @@ pub enum Answer {
         /// The operator's status, usually 429.
         status: StatusCode,
     },
+    /// The shared store can't be asked, and a limit refuses then.
+    NoStore,
     /// Upstream can't be reached or talks nonsense.
     BadGateway,
     /// No endpoint, or no room for another exchange.
@@ -97,7 +99,7 @@ impl Answer {
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Limited { status, .. } => *status,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
-            Self::Unavailable | Self::Overloaded | Self::NoTokenKeys { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::Overloaded | Self::NoStore | Self::NoTokenKeys { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
         }
@@ -119,7 +121,7 @@ impl Answer {
             Self::PayloadTooLarge => "payload_too_large",
             Self::Limited { .. } => "rate_limit_exceeded",
             Self::BadGateway => "bad_gateway",
-            Self::Unavailable | Self::Overloaded | Self::NoTokenKeys { .. } => "service_unavailable",
+            Self::Unavailable | Self::Overloaded | Self::NoStore | Self::NoTokenKeys { .. } => "service_unavailable",
             Self::GatewayTimeout => "gateway_timeout",
             Self::Loop => "loop_detected",
         }
@@ -139,6 +141,7 @@ impl Answer {
             Self::MethodNotAllowed(_) => "this method is not allowed here",
             Self::RequestTimeout => "the request took too long to arrive",
             Self::PayloadTooLarge => "the request body is larger than allowed",
+            Self::NoStore => "limits can't be checked at the moment",
             Self::BadGateway => "the upstream server failed",
             Self::Unavailable => "no upstream server is available",
             Self::Overloaded => "the upstream server has too much to do",
@@ -192,7 +195,7 @@ impl Answer {
             Self::Limited { retry_after, .. } => retry_after.map(retry_after_seconds),
             // What is due at once is due, and `0` would be a loop.
             Self::NoTokenKeys { retry_after } => Some(retry_after_seconds(*retry_after).max(1)),
-            Self::Unavailable | Self::Overloaded => Some(1),
+            Self::Unavailable | Self::Overloaded | Self::NoStore => Some(1),
             _ => None,
         }
     }

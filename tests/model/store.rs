@@ -124,7 +124,7 @@ pub(crate) fn key(limit: u64, client: u64) -> Key {
 }
 
 pub(crate) fn charge(space: SpaceId, key: Key, quota: &Interned, cost: u64) -> Charge<'_> {
-    Charge { key, space, quota, cost, limit: 0, queue: 0, warmup: None }
+    Charge { key, space, quota, cost, limit: 0, queue: 0, warmup: None, sharing: None }
 }
 
 /// An answer without its marks, which are the store's own: oracles have receipts.

@@ -363,7 +363,7 @@ impl<'s> Locked<'s> {
 
 fn charge_of(taken: &Taken) -> Charge<'_> {
     let Taken { key, space, quota, cost, .. } = taken;
-    Charge { key: *key, space: *space, quota, cost: *cost, limit: 0, queue: 0, warmup: None }
+    Charge { key: *key, space: *space, quota, cost: *cost, limit: 0, queue: 0, warmup: None, sharing: None }
 }
 
 /// The answer for a charge that has no room: as if nothing had been used.

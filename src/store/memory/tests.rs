@@ -44,7 +44,7 @@ impl Fixture {
 }
 
 fn charge<'q>(key: Key, quota: &'q Interned, cost: u64) -> Charge<'q> {
-    Charge { key, space: SpaceId(0), quota, cost, limit: 0, queue: 0, warmup: None }
+    Charge { key, space: SpaceId(0), quota, cost, limit: 0, queue: 0, warmup: None, sharing: None }
 }
 
 fn elsewhere<'q>(key: Key, quota: &'q Interned, cost: u64) -> Charge<'q> {
