@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Nanos;
 use crate::limit::{Charge, SlotCharge, Verdict};
+use crate::store::redis::SharedSlot;
 use crate::store::{Origin, Outcomes, Store};
 
 pub use shared::{admit_shared, shadow_shared};
@@ -24,6 +25,8 @@ pub use waiting::Waiting;
 #[derive(Debug)]
 pub struct Permit {
     _held: SmallVec<[Held; 1]>,
+    /// Slots over all gateways.
+    _shared: Vec<SharedSlot>,
     waiting: Option<Box<Waiting>>,
 }
 
@@ -115,7 +118,7 @@ pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charg
     }
     let mut outcomes = Outcomes::new();
     let verdict = if charges.is_empty() || store.charge_into(charges, &mut outcomes, now) {
-        queued(store, registries, charges, &mut outcomes, &[], now).map(|waiting| Permit { _held: held, waiting })
+        queued(store, registries, charges, &mut outcomes, &[], now).map(|waiting| Permit { _held: held, _shared: Vec::new(), waiting })
     } else {
         // The store says no, so there is a charge that says why; if there were none, the answer would still be no.
         Err(denial(charges, &outcomes).unwrap_or(Denial::busy(0)))

@@ -1,45 +1,38 @@
 //! Decisions that need the shared store: the same rules as in [`admit`](super::admit), with a wait in between.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::{Cause, Decision, Denial, Permit, Registries, denial, longest, queued};
-use crate::clock::Nanos;
 use crate::limit::{Charge, SlotCharge};
-use crate::store::redis::JointVerdict;
-use crate::store::{Origin, Outcomes, Store};
+use crate::store::redis::{Asking, JointVerdict, NoSlot, SharedSlot, SharedStore};
+use crate::store::{Origin, Outcomes};
 
 /// Decides over all `slots` and `charges` together, of which other gateways count some.
-pub async fn admit_shared(
-    store: &Arc<Store>,
-    registries: &Registries,
-    slots: &[SlotCharge],
-    charges: &[Charge<'_>],
-    generation: u64,
-    now: Nanos,
-) -> Decision {
+pub async fn admit_shared(asking: &Asking<'_>, registries: &Registries, slots: &[SlotCharge], charges: &[Charge<'_>]) -> Decision {
+    let Asking { store, now, .. } = *asking;
     let Some(shared) = &store.shared else { return super::admit(store, registries, slots, charges, now) };
     let (mut held, mut shadow_hits) = (SmallVec::new(), SmallVec::new());
+    let mut here = Ok(());
     for slot in slots {
         match registries.slots.take(slot.key, slot.max) {
             Some(one) => held.push(one),
             None if slot.shadow => shadow_hits.push(slot.limit),
-            None => {
-                let busy = Denial::busy(slot.limit);
-                return Decision {
-                    verdict: Err(busy),
-                    outcomes: store.peek(charges, now).outcomes,
-                    origins: Vec::new(),
-                    shadow_hits,
-                };
-            }
+            None => here = Err(Denial::busy(slot.limit)),
         }
     }
-    let mut joint = shared.charge(store, charges, generation, now).await;
+    let mut shared_slots = Vec::new();
+    let taken = match here {
+        Ok(()) => take_slots(shared, asking, slots, &mut shared_slots, &mut shadow_hits).await,
+        Err(busy) => Err(busy),
+    };
+    if let Err(busy) = taken {
+        let outcomes = store.peek(charges, now).outcomes;
+        return Decision { verdict: Err(busy), outcomes, origins: Vec::new(), shadow_hits };
+    }
+    let mut joint = shared.charge(asking, charges).await;
     let verdict = match joint.verdict {
         JointVerdict::Conforms => queued(store, registries, charges, &mut joint.outcomes, &joint.origins, now)
-            .map(|waiting| Permit { _held: held, waiting }),
+            .map(|waiting| Permit { _held: held, _shared: shared_slots, waiting }),
         JointVerdict::Exceeds => Err(denial(charges, &joint.outcomes).unwrap_or(Denial::busy(0))),
         JointVerdict::NoStore { charge } => {
             let limit = charges.get(charge).map_or(0, |charge| charge.limit);
@@ -51,21 +44,38 @@ pub async fn admit_shared(
     Decision { verdict, outcomes: joint.outcomes, origins: joint.origins, shadow_hits }
 }
 
+/// Slots over all gateways, one after another: a request has one such limit, hardly ever two.
+async fn take_slots(
+    shared: &SharedStore,
+    asking: &Asking<'_>,
+    slots: &[SlotCharge],
+    taken: &mut Vec<SharedSlot>,
+    shadow_hits: &mut SmallVec<[u16; 2]>,
+) -> Result<(), Denial> {
+    for slot in slots {
+        match shared.take_slot(asking, slot).await {
+            Ok(slot) => taken.extend(slot),
+            Err(_) if slot.shadow => shadow_hits.push(slot.limit),
+            Err(NoSlot::Full) => return Err(Denial::busy(slot.limit)),
+            Err(NoSlot::NoStore) => return Err(Denial { cause: Cause::NoStore, ..Denial::busy(slot.limit) }),
+        }
+    }
+    Ok(())
+}
+
 /// Charges each shadow limit for itself. Only for requests that were admitted.
-pub async fn shadow_shared(store: &Arc<Store>, charges: &[Charge<'_>], generation: u64, now: Nanos) -> (Outcomes, Vec<Origin>) {
+pub async fn shadow_shared(asking: &Asking<'_>, charges: &[Charge<'_>]) -> (Outcomes, Vec<Origin>) {
     let (mut outcomes, mut origins) = (Outcomes::new(), Vec::new());
     for charge in charges {
         let one = std::slice::from_ref(charge);
-        match &store.shared {
+        match &asking.store.shared {
             Some(shared) if charge.sharing.is_some() => {
-                let mut joint = shared.charge(store, one, generation, now).await;
+                let mut joint = shared.charge(asking, one).await;
                 outcomes.append(&mut joint.outcomes);
                 origins.append(&mut joint.origins);
             }
             _ => {
-                let mut here = Outcomes::new();
-                let _ = store.charge_into(one, &mut here, now);
-                outcomes.append(&mut here);
+                outcomes.append(&mut super::shadow(asking.store, one, asking.now));
                 origins.push(Origin::Memory);
             }
         }

@@ -15,6 +15,8 @@ use crate::tls::{ClientTls, InUse, Refreshed, ServerTls, Verification};
 #[derive(Debug)]
 pub(super) struct Certificates {
     groups: Vec<Group>,
+    /// What the shared store is spoken to with, from the start on.
+    store: Option<Arc<ClientTls>>,
     lane: Lane,
     succeeded: Counter,
     failed: Counter,
@@ -38,7 +40,8 @@ impl Certificates {
     pub(super) fn start(registry: &Registry, snapshot: &Snapshot, now: u64) -> Self {
         let result = |result| registry.counter(metrics::TLS_FILE_RELOADS, &[("result", result)]);
         let (succeeded, failed) = (result("success"), result("failure"));
-        let mut certificates = Self { groups: Vec::new(), lane: registry.shared_lane(), succeeded, failed };
+        let store = snapshot.process.shared_store.as_ref().and_then(|shared| shared.tls.clone());
+        let mut certificates = Self { groups: Vec::new(), store, lane: registry.shared_lane(), succeeded, failed };
         certificates.follow(snapshot, now);
         certificates
     }
@@ -53,7 +56,10 @@ impl Certificates {
             let client = Arc::clone(upstream.tls.as_ref()?);
             Some(Group { of: Arc::clone(&upstream.name), files: Files::new(client.files()), side: Side::Client(client) })
         });
-        self.groups = servers.chain(clients).collect();
+        let store = self.store.iter().map(|client| {
+            Group { of: "store.redis".into(), files: Files::new(client.files()), side: Side::Client(Arc::clone(client)) }
+        });
+        self.groups = servers.chain(clients).chain(store).collect();
         for group in &self.groups {
             // They were read before they were looked at, and may have changed in between.
             self.tell(group, group.side.refresh(now));
@@ -63,7 +69,7 @@ impl Certificates {
             if let Side::Client(client) = &group.side
                 && client.settings().verification == Verification::None
             {
-                warn!(upstream = &*group.of, "insecure: anybody who answers is believed to be this upstream");
+                warn!(of = &*group.of, "insecure: anybody who answers is believed to be this server");
             }
         }
     }

@@ -6,6 +6,7 @@ mod times;
 mod watch;
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,16 +20,19 @@ use tracing::{info, warn};
 
 use crate::admin::{self, Control, Reloaded};
 use crate::admission::Registries;
+use crate::clock::Clock;
 use crate::compile::{Ground, compile};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{MainFile, Source};
 use crate::identity::jwt::KeyRing;
 use crate::issuer::Fetcher;
-use crate::limit::Calendars;
+use crate::limit::{Calendars, KeyHasher};
 use crate::proxy::GatewayParts;
 use crate::server::{ListenError, Server};
 use crate::snapshot::{Current, Process, Snapshot};
 use crate::socket::{self, Address, Sharing, SocketFile};
+use crate::store::redis::SharedStore;
+use crate::store::redis::link::{self, Link};
 use crate::store::{Budget, MemoryStore, Store, Sweep};
 use crate::telemetry::access_log::{self, Output, Queue};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
@@ -121,14 +125,17 @@ impl App {
         let source = read(path, &mut watch).map_err(StartError::Config)?;
         let compiled = |ground: &Ground| compile(&source, ground, 1).map_err(StartError::Config);
         // Metrics have a lane per worker, so the number of workers must be known first; compiling twice is the simplest way.
-        let workers = worker_count(&compiled(&Ground::default())?.process);
+        let process = compiled(&Ground::default())?.process;
+        let workers = worker_count(&process);
         let registry = Registry::new(workers);
         let times = Times::start();
         let calendars = Calendars::new(times.wall.clone());
-        let ground = Ground { registry: registry.clone(), calendars, ..Ground::default() };
+        // Gateways that share counters must call them the same.
+        let hasher = process.shared_store.as_ref().map(|shared| KeyHasher::keyed(shared.key)).unwrap_or_default();
+        let ground = Ground { registry: registry.clone(), calendars, hasher, ..Ground::default() };
         let snapshot = compiled(&ground)?;
         let (process, listeners) = (snapshot.process.clone(), snapshot.listeners.clone());
-        let store = start_store(&ground, &snapshot);
+        let store = start_store(&ground, &snapshot, &times.clock)?;
         times.tell(&snapshot);
         let fetcher = start_fetcher(&registry, &snapshot)?;
         let certificates = Certificates::start(&registry, &snapshot, times.unix_now());
@@ -307,6 +314,9 @@ impl App {
             done = drained => if done { Stopped::Drained } else { Stopped::Forced },
             () = end.recv() => Stopped::Forced,
         };
+        if let Some(shared) = &self.store.shared {
+            shared.stop();
+        }
         // The writer ends when the last worker has; a log that doesn't take its last lines is not waited for.
         let patience = tokio::time::Instant::now() + LOG_PATIENCE;
         while !self.log_writer.is_finished() && tokio::time::Instant::now() < patience {
@@ -331,10 +341,23 @@ fn raise_file_limit() {
     }
 }
 
-fn start_store(ground: &Ground, snapshot: &Snapshot) -> Arc<Store> {
-    let store = MemoryStore::new(ground.quotas.clone());
-    store.arrange(&budgets(snapshot));
-    Arc::new(Store::alone(store))
+fn start_store(ground: &Ground, snapshot: &Snapshot, clock: &Clock) -> io::Result<Arc<Store>> {
+    let memory = MemoryStore::new(ground.quotas.clone());
+    memory.arrange(&budgets(snapshot));
+    let shared = snapshot.process.shared_store.as_ref().map(|shared| {
+        let settings = link::Settings { instance: instance_name(), ..shared.settings.clone() };
+        let link = Link::start(settings, clock.clone(), &ground.registry)?;
+        Ok::<_, io::Error>(SharedStore::new(link, &ground.quotas, MAX_LEASES, clock.clone(), &ground.registry))
+    });
+    let store = Arc::new(Store { memory, shared: shared.transpose()? });
+    SharedStore::start_tending(&store);
+    Ok(store)
+}
+
+/// What this process is called among the gateways of a store. Another start is another gateway.
+fn instance_name() -> String {
+    let random = |seed: u8| RandomState::new().hash_one(seed);
+    format!("{:016x}{:016x}", random(1), random(2))
 }
 
 fn start_fetcher(registry: &Registry, snapshot: &Snapshot) -> io::Result<Fetcher> {
@@ -423,10 +446,13 @@ impl Process {
                     || self.admin_token != before.admin_token,
             ),
             ("access_log.to", self.access_log_to != before.access_log_to),
+            ("store.redis", self.shared_store != before.shared_store),
         ])
     }
 }
 
+/// Busy counters of limits that are shared; what is beyond is asked of the store each time.
+const MAX_LEASES: usize = 65_536;
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// A change of the file is in force well within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(150);

@@ -10,6 +10,7 @@ use super::{Compiler, Names};
 use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, NamedField, PerPart, PerWord, RateSpec};
 use crate::headers::rate_limit_policy;
+use crate::limit::Reach;
 use crate::policy::{Amount, Cost, KeyPart, Limit, Missing, ScheduleId, Window, Windows};
 use crate::snapshot::{LimitMetrics, Room};
 use crate::telemetry::metrics;
@@ -89,6 +90,8 @@ impl Compiler<'_> {
         let one_rate = !differs.contains(&true) && !is_overridden(&amount);
         self.statuses(limit, path);
         let (cost, response_cost) = self.cost(limit, &path.key("cost"));
+        let reach = if is_own(&per) { Reach::Narrow } else { Reach::Broad };
+        let sharing = self.sharing(limit, reach, path);
         Some(Limit {
             id: 0,
             name: limit.name.as_str().into(),
@@ -105,7 +108,7 @@ impl Compiler<'_> {
             amount,
             cost,
             shadow: limit.mode == config::Mode::Shadow,
-            sharing: self.sharing(limit, path),
+            sharing,
             entity_start: self.ground.hasher.start(""),
         })
     }

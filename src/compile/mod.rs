@@ -11,6 +11,7 @@ mod key_prefixes;
 mod limits;
 mod listeners;
 mod matching;
+mod redis;
 mod rooms;
 mod routes;
 mod schedules;
@@ -217,6 +218,7 @@ impl<'c> Compiler<'c> {
         if config.access_log.to.is_empty() {
             self.problem(&Path::root("access_log").key("to"), "write stdout, stderr or the path of a file");
         }
+        let shared_store = self.redis();
         Some(Process {
             workers: match config.workers {
                 config::Workers::Auto => None,
@@ -226,6 +228,7 @@ impl<'c> Compiler<'c> {
             admin_mode,
             admin_token: Some(config.admin.token.as_str()).filter(|token| !token.is_empty()).map(Into::into),
             access_log_to: config.access_log.to.as_str().into(),
+            shared_store,
             shutdown_delay: config.shutdown.delay.0,
             shutdown_drain: config.shutdown.drain.0,
         })

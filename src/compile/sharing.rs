@@ -3,11 +3,11 @@
 use super::Compiler;
 use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, Consistency, OnFailure};
-use crate::limit::{self, Sharing};
+use crate::limit::{self, Reach, Sharing};
 
 impl Compiler<'_> {
     /// How a limit is shared; nothing if this process counts for itself.
-    pub(super) fn sharing(&mut self, limit: &config::Limit, path: &Path) -> Option<Sharing> {
+    pub(super) fn sharing(&mut self, limit: &config::Limit, reach: Reach, path: &Path) -> Option<Sharing> {
         let Some(redis) = &self.config.store.redis else {
             self.needs_no_store(limit, path);
             return None;
@@ -34,7 +34,7 @@ impl Compiler<'_> {
             OnFailure::Open => limit::OnFailure::Open,
             OnFailure::Closed => limit::OnFailure::Closed,
         };
-        Some(Sharing { entity: 0, consistency, on_failure })
+        Some(Sharing { entity: 0, reach, consistency, on_failure })
     }
 
     fn needs_no_store(&mut self, limit: &config::Limit, path: &Path) {

@@ -69,6 +69,11 @@ impl Compiler<'_> {
         protocol: UpstreamProtocol,
         path: &Path,
     ) -> Option<Arc<ClientTls>> {
+        self.client_tls(tls, offered(protocol), path)
+    }
+
+    /// Our side of TLS, where these protocols may be spoken inside.
+    pub(super) fn client_tls(&mut self, tls: &config::UpstreamTls, alpn: Vec<Vec<u8>>, path: &Path) -> Option<Arc<ClientTls>> {
         let at = path.key("server_name");
         let server_name = tls.server_name.as_ref().map(|name| self.server_name(name, &at));
         let settings = ClientSettings {
@@ -76,7 +81,7 @@ impl Compiler<'_> {
             client_cert: tls.client_cert.as_ref().map(pair_files),
             server_name: server_name.flatten(),
             verification: if tls.insecure { Verification::None } else { Verification::Full },
-            alpn: offered(protocol),
+            alpn,
         };
         let files = settings.client_cert.clone();
         match ClientTls::load(settings) {

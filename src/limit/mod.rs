@@ -22,7 +22,7 @@ mod warmup;
 pub use calendar::{Calendar, CalendarUnit, Calendars, UnknownZone, WallOffset};
 pub use key::{Key, KeyHasher, KeyParts};
 pub use quota::{Interned, Quota, QuotaError, QuotaId, Quotas};
-pub use sharing::{Consistency, OnFailure, Sharing};
+pub use sharing::{Consistency, OnFailure, Reach, Sharing};
 pub use sliding_log::Log;
 pub use space::{SpaceId, Spaces};
 pub use warmup::{Boost, Warmup};

@@ -14,6 +14,7 @@ use crate::limit::{Boost, Charge, Outcome, Verdict};
 use crate::policy::{Proceed, Window};
 use crate::respond::Answer;
 use crate::snapshot::Snapshot;
+use crate::store::redis::Asking;
 use crate::store::{Origin, Outcomes};
 
 /// Where a client stands: the window that its response reports.
@@ -98,10 +99,10 @@ struct Watched {
 
 /// The same with the shared store.
 async fn ask(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos) -> (Decision, Watched) {
-    let store = &gateway.store;
-    let decision = admission::admit_shared(store, &gateway.registries, &proceed.slots, &proceed.charges, generation, now).await;
+    let asking = Asking { store: &gateway.store, generation, lane: gateway.lane, now };
+    let decision = admission::admit_shared(&asking, &gateway.registries, &proceed.slots, &proceed.charges).await;
     let (outcomes, origins) = match decision.verdict {
-        Ok(_) => admission::shadow_shared(store, &proceed.shadow, generation, now).await,
+        Ok(_) => admission::shadow_shared(&asking, &proceed.shadow).await,
         Err(_) => Default::default(),
     };
     (decision, Watched { outcomes, origins })

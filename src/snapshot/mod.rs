@@ -23,6 +23,7 @@ use crate::request::PathRules;
 use crate::respond::{BodyForm, GrpcStatus};
 use crate::socket::Address;
 use crate::store::Budget;
+use crate::store::redis::link;
 use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::{Counter, Histogram};
 use crate::tls::{ClientTls, ServerTls, TlsMetrics};
@@ -281,11 +282,34 @@ pub struct Process {
     pub admin_token: Option<Box<str>>,
     /// Where the access log goes.
     pub access_log_to: Box<str>,
+    /// The store that other gateways count in too.
+    pub shared_store: Option<SharedStoreSettings>,
     /// Requests are still accepted for this long after SIGTERM.
     pub shutdown_delay: Duration,
     /// Requests in flight may take this long after that.
     pub shutdown_drain: Duration,
 }
+
+/// The store that other gateways count in too.
+#[derive(Debug, Clone)]
+pub struct SharedStoreSettings {
+    /// Where and how.
+    pub settings: link::Settings,
+    /// Its certificates, if it is spoken to over TLS.
+    pub tls: Option<Arc<ClientTls>>,
+    /// What counters' digests are keyed with.
+    pub key: [u8; 16],
+    /// The same for the same settings, and for no others.
+    pub digest: [u8; 32],
+}
+
+impl PartialEq for SharedStoreSettings {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for SharedStoreSettings {}
 
 /// Holds the generation in force. Workers ask whether it is still theirs, which costs one load, and fetch it when it isn't.
 #[derive(Debug)]

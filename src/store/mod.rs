@@ -104,13 +104,16 @@ impl Store {
     pub fn settle(&self, taken: &Taken, cost: u64, now: Nanos) {
         match (taken.origin, &self.shared) {
             (Origin::Memory | Origin::Fallback, _) => self.memory.settle(taken, cost, now),
-            (Origin::Lease(_) | Origin::Shared, Some(shared)) => shared.settle(taken, cost, now),
+            (Origin::Lease(_) | Origin::Shared, Some(shared)) => shared.settle(&self.memory, taken, cost, now),
             (Origin::Lease(_) | Origin::Shared, None) | (Origin::Nowhere, _) => {}
         }
     }
 }
 
 impl Taken {
+    /// The `mark` of what is not found again by one: it comes back into whatever is counted now.
+    pub const UNMARKED: u64 = u64::MAX;
+
     /// What a charge that conformed has taken.
     #[must_use]
     pub fn of(charge: &Charge<'_>, outcome: &Outcome, origin: Origin) -> Self {

@@ -75,6 +75,9 @@ families! {
     STORE_BYTES = Gauge "tollgate_store_bytes" "Bytes of the memory store's tables, by limit. The logs of sliding_log come on top.";
     STORE_EVICTIONS = Counter "tollgate_store_evictions_total" "Counters that gave their place to a newcomer, by limit and by what they were: idle, or live, whose debt the newcomer inherited.";
     STORE_INHERITED = Histogram "tollgate_store_inherited_debt_ratio" "How much of its quota a counter had used when a newcomer inherited it, by limit.";
+    STORE_DECISIONS = Counter "tollgate_store_decisions_total" "Charges of shared limits, by who decided: store, lease, remembered (what the store said last), fallback, open or closed.";
+    STORE_REFUNDS = Counter "tollgate_store_refunds_total" "Charges of shared limits that were given back because another limit refused.";
+    STORE_LEASED = Gauge "tollgate_store_leased_cells" "Cells that are leased from the shared store and not spent yet.";
     RELOADS = Counter "tollgate_config_reloads_total" "Reloads of the configuration, by result.";
     GENERATION = Gauge "tollgate_config_generation" "The number of the configuration in force.";
     RELOAD_OK = Gauge "tollgate_config_last_reload_successful" "1 if the file as it is now is in force, 0 if it was refused.";

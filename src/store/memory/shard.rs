@@ -165,7 +165,7 @@ impl Shard {
             _ => None,
         };
         let in_force = in_force.and_then(|id| quotas.get(id).map(|quota| Interned { id, quota })).unwrap_or(*charge.quota);
-        let mark = (in_force.id == taken.quota.id).then_some(taken.mark);
+        let mark = (in_force.id == taken.quota.id && taken.mark != Taken::UNMARKED).then_some(taken.mark);
         let charge = Charge { quota: &in_force, ..*charge };
         let quota = in_force.quota.boosted(taken.boost);
         let under = Under { quota: &quota, boost: taken.boost };

@@ -1,18 +1,51 @@
 //! Counters that several gateways share: a Redis or Valkey server, alone, with Sentinel, or a cluster.
+//!
+//! [`SharedStore::charge`] decides over all charges of a request, of which it knows some from leases and some from what the store said last, and asks
+//! about the rest. `decide` is that decision, [`lease`] what is known without asking, [`script`] what is asked, [`link`] the way
+//! there, `fallback` what is done without an answer, `slots` requests in flight over all gateways. Everything in the background happens on
+//! the thread `store`.
 
+mod answer;
+mod decide;
+mod fallback;
+mod invocation;
 pub mod lease;
 pub mod link;
+mod metrics;
 pub mod script;
+mod slots;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Origin, Outcomes, Store, Taken};
-use crate::clock::Nanos;
-use crate::limit::Charge;
+use super::{MemoryStore, Origin, Outcomes, Store, Taken};
+use crate::clock::{Clock, Nanos};
+use crate::limit::{Key, Quotas};
+use fallback::Shares;
+use lease::Leases;
+use link::Link;
+use metrics::Decisions;
+use script::{Correction, StoreKey};
+use slots::Book;
+
+pub use answer::Answer;
+pub use decide::Asking;
+pub use invocation::{Arguments, Invocation, Script, StoreKey as Name};
+pub use slots::{NoSlot, SharedSlot};
 
 /// The counters that several gateways share.
 #[derive(Debug)]
-pub struct SharedStore {}
+pub struct SharedStore {
+    link: Arc<Link>,
+    leases: Leases,
+    shares: Shares,
+    book: Book,
+    clock: Clock,
+    metrics: Decisions,
+    prefix: Box<str>,
+    instance: Box<str>,
+    runtime: tokio::runtime::Handle,
+}
 
 /// The joint decision over charges of which other gateways count some.
 #[derive(Debug)]
@@ -40,10 +73,114 @@ pub enum JointVerdict {
 }
 
 impl SharedStore {
-    /// Decides.
-    pub async fn charge(&self, _store: &Arc<Store>, _charges: &[Charge<'_>], _generation: u64, _now: Nanos) -> Joint {
-        Joint { verdict: JointVerdict::Exceeds, outcomes: Outcomes::new(), origins: Vec::new() }
+    /// Over a link. `quotas` must be the table that interned every quota that will be charged.
+    #[must_use]
+    pub fn new(link: Arc<Link>, quotas: &Quotas, max_leases: usize, clock: Clock, registry: &crate::telemetry::metrics::Registry) -> Self {
+        Self {
+            leases: Leases::new(quotas.clone(), max_leases),
+            shares: Shares::new(quotas.clone()),
+            book: Book::default(),
+            clock,
+            metrics: Decisions::new(registry),
+            prefix: link.settings().key_prefix.as_str().into(),
+            instance: link.settings().instance.as_str().into(),
+            runtime: link.runtime(),
+            link,
+        }
     }
-    /// Corrects.
-    pub fn settle(&self, _taken: &Taken, _cost: u64, _now: Nanos) {}
+
+    /// Corrects a charge to what it turned out to cost: see [`Store::settle`].
+    pub fn settle(&self, memory: &MemoryStore, taken: &Taken, cost: u64, now: Nanos) {
+        let less = taken.cost.saturating_sub(cost);
+        if less > 0 {
+            let share = self.shares.of(&taken.quota, self.link.instances());
+            fallback::cool(memory, taken, &share, less, now);
+        }
+        if let Origin::Lease(window) = taken.origin
+            && less > 0
+            && self.leases.unspend(taken.key, window, less, now)
+        {
+            return;
+        }
+        let signed = |cells: u64| i64::try_from(cells).unwrap_or(i64::MAX);
+        let delta = if less > 0 { -signed(less) } else { signed(cost.saturating_sub(taken.cost)) };
+        let mark = match taken.origin {
+            Origin::Lease(window) => window,
+            _ => taken.mark,
+        };
+        self.correct(taken, mark, delta, now);
+    }
+
+    fn correct(&self, taken: &Taken, mark: u64, delta: i64, now: Nanos) {
+        if delta != 0 {
+            let correction = Correction {
+                key: self.key(taken.entity, taken.key),
+                quota: &taken.quota.quota,
+                boost: taken.boost,
+                phase: taken.key.phase(),
+                mark: Some(mark).filter(|mark| *mark != 0),
+                delta,
+            };
+            self.link.post(script::settle(&correction, now, None));
+        }
+    }
+
+    /// What happens in the background as long as the process lives; on the thread `store`.
+    pub async fn tend(store: Arc<Store>) {
+        let mut ticks = tokio::time::interval(TEND_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut since_renewal = Duration::ZERO;
+        loop {
+            ticks.tick().await;
+            let Some(shared) = &store.shared else { return };
+            shared.return_idle();
+            since_renewal += TEND_EVERY;
+            if since_renewal >= slots::SLOT_LEASE / 3 {
+                since_renewal = Duration::ZERO;
+                shared.renew_slots();
+            }
+        }
+    }
+
+    /// Starts [`SharedStore::tend`], if there is a shared store.
+    pub fn start_tending(store: &Arc<Store>) {
+        if let Some(shared) = &store.shared {
+            shared.runtime.spawn(Self::tend(Arc::clone(store)));
+        }
+    }
+
+    fn return_idle(&self) {
+        let now = self.clock.now();
+        for back in self.leases.take_idle(now) {
+            self.correct(&back.taken, back.window, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
+        }
+    }
+
+    /// The process ends: leases go back, and others hear of it.
+    pub fn stop(&self) {
+        let now = self.clock.now();
+        for back in self.leases.take_all(now) {
+            self.correct(&back.taken, back.window, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
+        }
+        self.link.stop();
+    }
+
+    /// The way to the store.
+    #[must_use]
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// What a counter is called in the store.
+    fn key(&self, entity: u64, key: Key) -> StoreKey {
+        StoreKey::counter(&self.prefix, entity, key)
+    }
 }
+
+/// See [`crate::limit::Quota::share_of`].
+fn share_of(max: u32, instances: u32) -> u32 {
+    let share = (u64::from(max) * 6).div_ceil(5 * u64::from(instances.max(1)));
+    u32::try_from(share).unwrap_or(max).min(max)
+}
+
+const TEND_EVERY: Duration = Duration::from_millis(100);
