@@ -49,23 +49,46 @@ pub struct CalendarWindow {
     pub end: Nanos,
 }
 
+/// Where a moment lies by the wall clock: what clocks of other machines can be held against. In microseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnixWindow {
+    /// As in [`CalendarWindow`].
+    pub number: u64,
+    /// When it begins.
+    pub start: u64,
+    /// When it ends and the next one begins.
+    pub end: u64,
+    /// When the next one ends.
+    pub next_end: u64,
+}
+
 impl Calendar {
     /// The window that `now` lies in. Cheap unless `now` is the first moment of another window: then civil time is computed.
     #[must_use]
     pub fn window(&self, now: Nanos) -> CalendarWindow {
         // Read once: both edges and the number must be of the same wall clock, whoever sets it meanwhile.
         let offset = self.offset.get();
-        let wall = wall_nanos(offset, now);
-        let latest = **self.latest.load();
-        let span = if latest.contains(wall) {
-            latest
-        } else {
-            let span = self.span(wall);
-            self.latest.store(Arc::new(span));
-            span
-        };
+        let span = self.span_at(wall_nanos(offset, now));
         let monotonic = |wall: i64| u64::try_from(i128::from(wall) - i128::from(offset)).unwrap_or(0);
         CalendarWindow { number: span.number, start: monotonic(span.start), end: monotonic(span.end).max(now.saturating_add(1)) }
+    }
+
+    /// The same by the wall clock, with the end of the window after it.
+    #[must_use]
+    pub fn unix_window(&self, now: Nanos) -> UnixWindow {
+        let Span { number, start, end, next_end } = self.span_at(self.offset.wall_nanos(now));
+        let micros = |wall: i64| u64::try_from(wall / 1000).unwrap_or(0);
+        UnixWindow { number, start: micros(start), end: micros(end), next_end: micros(next_end) }
+    }
+
+    fn span_at(&self, wall: i64) -> Span {
+        let latest = **self.latest.load();
+        if latest.contains(wall) {
+            return latest;
+        }
+        let span = self.span(wall);
+        self.latest.store(Arc::new(span));
+        span
     }
 
     /// Which civil span its windows are.
@@ -92,7 +115,8 @@ impl Calendar {
             (first, start, next) = (next, end, self.unit.next(next));
             end = self.first_instant(next);
         }
-        Span { number: self.unit.number(first), start, end }
+        let next_end = self.first_instant(self.unit.next(next));
+        Span { number: self.unit.number(first), start, end, next_end }
     }
 
     /// In nanoseconds since 1970. Midnight may occur twice, then the first counts, or never, then the instant in its place.
@@ -152,10 +176,11 @@ struct Span {
     number: u64,
     start: i64,
     end: i64,
+    next_end: i64,
 }
 
 impl Span {
-    const NONE: Self = Self { number: 0, start: 0, end: 0 };
+    const NONE: Self = Self { number: 0, start: 0, end: 0, next_end: 0 };
 
     fn contains(self, wall: i64) -> bool {
         self.start <= wall && wall < self.end

@@ -19,7 +19,7 @@ mod space;
 pub mod token_bucket;
 mod warmup;
 
-pub use calendar::{Calendar, CalendarUnit, Calendars, UnknownZone, WallOffset};
+pub use calendar::{Calendar, CalendarUnit, Calendars, UnixWindow, UnknownZone, WallOffset};
 pub use key::{Key, KeyHasher, KeyParts};
 pub use quota::{Interned, Quota, QuotaError, QuotaId, Quotas};
 pub use sharing::{Consistency, OnFailure, Reach, Sharing};

@@ -78,6 +78,16 @@ families! {
     STORE_DECISIONS = Counter "tollgate_store_decisions_total" "Charges of shared limits, by who decided: store, lease, remembered (what the store said last), fallback, open or closed.";
     STORE_REFUNDS = Counter "tollgate_store_refunds_total" "Charges of shared limits that were given back because another limit refused.";
     STORE_LEASED = Gauge "tollgate_store_leased_cells" "Cells that are leased from the shared store and not spent yet.";
+    STORE_ROUND_TRIPS = Counter "tollgate_store_round_trips_total" "Decisions asked of the shared store, by outcome: answered, or why there was no answer.";
+    STORE_ROUND_TRIP = Histogram "tollgate_store_round_trip_seconds" "How long the shared store took to answer, or was waited for.";
+    STORE_UP = Gauge "tollgate_store_up" "1 while a node of the shared store is asked, 0 while its breaker is open, by node.";
+    STORE_CONNECTIONS = Gauge "tollgate_store_connections" "Connections to a node of the shared store, by node.";
+    STORE_IN_FLIGHT = Gauge "tollgate_store_in_flight" "Decisions under way at a node of the shared store, by node.";
+    STORE_INSTANCES = Gauge "tollgate_store_instances" "Gateways that count in the shared store, this one included, as last seen.";
+    STORE_BREAKER_OPENED = Counter "tollgate_store_breaker_opened_total" "How often the breaker of a node of the shared store has opened.";
+    STORE_REBUILDS = Counter "tollgate_store_rebuilds_total" "Times that all connections to a node of the shared store were made anew, by result: connected or failed.";
+    STORE_TOPOLOGY_CHANGES = Counter "tollgate_store_topology_changes_total" "Changes of which node of the shared store is whose master, as followed: failovers and moved slots.";
+    STORE_POSTS_LOST = Counter "tollgate_store_posts_lost_total" "Corrections and returns to the shared store that did not get there, by reason: queue_full or fault.";
     RELOADS = Counter "tollgate_config_reloads_total" "Reloads of the configuration, by result.";
     GENERATION = Gauge "tollgate_config_generation" "The number of the configuration in force.";
     RELOAD_OK = Gauge "tollgate_config_last_reload_successful" "1 if the file as it is now is in force, 0 if it was refused.";

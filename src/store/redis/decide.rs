@@ -12,8 +12,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::lease::Spend;
-use super::script::{self, Answer, Ask};
-use super::{Joint, JointVerdict, SharedStore, fallback};
+use super::script::{self, Ask};
+use super::{Answer, Joint, JointVerdict, SharedStore, fallback};
 use crate::clock::Nanos;
 use crate::limit::{Boost, Charge, Consistency, Interned, Key, OnFailure, Outcome, Sharing, SpaceId, Verdict};
 use crate::store::{Origin, Outcomes, Store, Taken};
@@ -119,7 +119,7 @@ impl SharedStore {
             }
         }
         wanted.sort_by_key(|wanted| wanted.sharing.entity);
-        let mut under_way: SmallVec<[_; 2]> = SmallVec::new();
+        let mut under_way: SmallVec<[(Group, _); 2]> = SmallVec::new();
         for group in wanted.chunk_by(|a, b| a.sharing.entity == b.sharing.entity) {
             under_way.push((SmallVec::from_slice(group), self.begin(asking, SmallVec::from_slice(group))));
         }
@@ -146,7 +146,7 @@ impl SharedStore {
     /// One round trip, with everything that follows from its answer whoever still waits for it.
     pub(super) async fn question(&self, store: &Store, group: &Group, generation: u64, sent: Nanos) -> Option<Answers> {
         let asks: SmallVec<[Ask<'_>; 4]> = group.iter().map(|wanted| self.ask_of(wanted)).collect();
-        let answers = match self.link.run(&script::charge(&asks, None)).await {
+        let answers = match self.link.run(self.lane, &script::charge(&asks, sent, None)).await {
             Ok(reply) => script::charged(&asks, &reply).ok(),
             Err(_) => None,
         };
@@ -173,9 +173,9 @@ impl SharedStore {
             key: self.key(wanted.sharing.entity, wanted.key),
             quota: &wanted.quota.quota,
             phase: wanted.key.phase(),
+            boost: Boost::NONE,
             cost: wanted.cost,
             more: wanted.more,
-            queue: wanted.queue,
         }
     }
 

@@ -21,16 +21,17 @@ use std::time::Duration;
 use super::{MemoryStore, Origin, Outcomes, Store, Taken};
 use crate::clock::{Clock, Nanos};
 use crate::limit::{Key, Quotas};
+use crate::telemetry::metrics::{Lane, Registry};
 use fallback::Shares;
 use lease::Leases;
 use link::Link;
 use metrics::Decisions;
-use script::{Correction, StoreKey};
+use script::Correction;
 use slots::Book;
 
 pub use answer::Answer;
 pub use decide::Asking;
-pub use invocation::{Arguments, Invocation, Script, StoreKey as Name};
+pub use invocation::{Args, Invocation, Script, StoreKey};
 pub use slots::{NoSlot, SharedSlot};
 
 /// The counters that several gateways share.
@@ -44,7 +45,10 @@ pub struct SharedStore {
     metrics: Decisions,
     prefix: Box<str>,
     instance: Box<str>,
+    /// Where questions run.
     runtime: tokio::runtime::Handle,
+    /// Where those are counted.
+    lane: Lane,
 }
 
 /// The joint decision over charges of which other gateways count some.
@@ -75,7 +79,7 @@ pub enum JointVerdict {
 impl SharedStore {
     /// Over a link. `quotas` must be the table that interned every quota that will be charged.
     #[must_use]
-    pub fn new(link: Arc<Link>, quotas: &Quotas, max_leases: usize, clock: Clock, registry: &crate::telemetry::metrics::Registry) -> Self {
+    pub fn new(link: Arc<Link>, quotas: &Quotas, max_leases: usize, clock: Clock, registry: &Registry) -> Self {
         Self {
             leases: Leases::new(quotas.clone(), max_leases),
             shares: Shares::new(quotas.clone()),
@@ -85,6 +89,7 @@ impl SharedStore {
             prefix: link.settings().key_prefix.as_str().into(),
             instance: link.settings().instance.as_str().into(),
             runtime: link.runtime(),
+            lane: registry.shared_lane(),
             link,
         }
     }
@@ -104,21 +109,17 @@ impl SharedStore {
         }
         let signed = |cells: u64| i64::try_from(cells).unwrap_or(i64::MAX);
         let delta = if less > 0 { -signed(less) } else { signed(cost.saturating_sub(taken.cost)) };
-        let mark = match taken.origin {
-            Origin::Lease(window) => window,
-            _ => taken.mark,
-        };
-        self.correct(taken, mark, delta, now);
+        self.correct(taken, delta, now);
     }
 
-    fn correct(&self, taken: &Taken, mark: u64, delta: i64, now: Nanos) {
+    fn correct(&self, taken: &Taken, delta: i64, now: Nanos) {
         if delta != 0 {
             let correction = Correction {
                 key: self.key(taken.entity, taken.key),
                 quota: &taken.quota.quota,
                 boost: taken.boost,
                 phase: taken.key.phase(),
-                mark: Some(mark).filter(|mark| *mark != 0),
+                mark: Some(taken.mark).filter(|mark| *mark != 0),
                 delta,
             };
             self.link.post(script::settle(&correction, now, None));
@@ -152,7 +153,7 @@ impl SharedStore {
     fn return_idle(&self) {
         let now = self.clock.now();
         for back in self.leases.take_idle(now) {
-            self.correct(&back.taken, back.window, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
+            self.correct(&back.taken, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
         }
     }
 
@@ -160,7 +161,7 @@ impl SharedStore {
     pub fn stop(&self) {
         let now = self.clock.now();
         for back in self.leases.take_all(now) {
-            self.correct(&back.taken, back.window, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
+            self.correct(&back.taken, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
         }
         self.link.stop();
     }

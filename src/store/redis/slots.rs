@@ -10,7 +10,7 @@ use dashmap::mapref::entry::Entry;
 
 use super::decide::Asking;
 use super::script::{self, Slots, SlotsAnswer};
-use super::{SharedStore, share_of};
+use super::{SharedStore, StoreKey, share_of};
 use crate::limit::{Key, OnFailure, SlotCharge};
 use crate::store::Store;
 
@@ -98,7 +98,7 @@ impl SharedStore {
         let key = self.key(sharing.entity, charge.key);
         let answer = if self.link.is_up(&key) {
             let invocation = script::take_slots(&self.slots(&key, said), charge.max, None);
-            self.link.run(&invocation).await.ok().and_then(|reply| script::said_slots(&reply).ok())
+            self.link.run(asking.lane, &invocation).await.ok().and_then(|reply| script::said_slots(&reply).ok())
         } else {
             None
         };
@@ -123,7 +123,7 @@ impl SharedStore {
         }
     }
 
-    fn slots<'s>(&'s self, key: &script::StoreKey, Said { count, sequence }: Said) -> Slots<'s> {
+    fn slots<'s>(&'s self, key: &StoreKey, Said { count, sequence }: Said) -> Slots<'s> {
         Slots { key: key.clone(), instance: &self.instance, count, lease: SLOT_LEASE, sequence }
     }
 }

@@ -1,0 +1,383 @@
+//! What is known of one counter: how busy it is here, what is leased, what the store last said, and what it denied.
+
+use super::rate::{HORIZON, Rate};
+use super::rules::{self, Course};
+use super::shard::Told;
+use super::{Return, Spend};
+use crate::clock::{Nanos, SECOND};
+use crate::limit::{Reach, Algorithm, Boost, Charge, Key, Outcome, Quota, QuotaId, Quotas, SpaceId, Verdict};
+use crate::store::{Origin, Taken};
+use crate::store::redis::Answer;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    space: SpaceId,
+    entity: u64,
+    quota: QuotaId,
+    rate: Rate,
+    /// Whether leasing pays at present.
+    is_leased: bool,
+    pub(super) lease: Lease,
+    word: Word,
+    denial: Denial,
+    /// When somebody began to ask for a block; 0 if nobody does.
+    asking: Nanos,
+    /// Until when it is not worth asking for one.
+    asks_after: Nanos,
+}
+
+/// Cells that may be spent here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lease {
+    pub(super) cells: u64,
+    /// How many there were when they came.
+    block: u64,
+    window: u64,
+    mark: u64,
+    /// When they end, at the earliest.
+    ends: Nanos,
+    /// When somebody last needed them.
+    needed: Nanos,
+}
+
+/// What the store last said. Nothing yet, if its limit is 0.
+#[derive(Debug, Clone, Copy, Default)]
+struct Word {
+    /// When it was asked.
+    sent: Nanos,
+    limit: u64,
+    remaining: u64,
+    /// When the window ends, at the earliest.
+    ends: Nanos,
+    /// When nothing is used any more, at the earliest.
+    resets: Nanos,
+}
+
+/// A charge of this cost or more is refused until then, under this generation of the configuration.
+#[derive(Debug, Clone, Copy, Default)]
+struct Denial {
+    until: Nanos,
+    cost: u64,
+    generation: u64,
+    /// When it would pass, as far as the client should know: later than `until` where that is only how long we believe it.
+    passes: Nanos,
+}
+
+impl Entry {
+    pub(super) fn new(charge: &Charge<'_>, now: Nanos) -> Self {
+        let mut rate = Rate::default();
+        rate.note(charge.cost, now);
+        Self {
+            key: charge.key,
+            space: charge.space,
+            entity: charge.sharing.map_or(0, |sharing| sharing.entity),
+            quota: charge.quota.id,
+            rate,
+            is_leased: false,
+            lease: Lease::default(),
+            word: Word::default(),
+            denial: Denial::default(),
+            asking: 0,
+            asks_after: 0,
+        }
+    }
+
+    /// Brings the entry to what is true at `now` under the charge's quota: what ended or belongs to other numbers is over. What goes back of it.
+    pub(super) fn settle(&mut self, charge: &Charge<'_>, now: Nanos, quotas: &Quotas) -> Option<Return> {
+        let quota = charge.quota;
+        if self.quota != quota.id {
+            let returned = self.end_lease(now, quotas);
+            *self = Self { rate: self.rate, ..Self::new(charge, now) };
+            return returned.map(|returned| returned.under(quota));
+        }
+        if self.lease.cells > 0 && now >= self.lease.ends { self.end_lease(now, quotas) } else { None }
+    }
+
+    /// Whether [`Entry::settle`] would do something.
+    #[inline]
+    pub(super) fn is_settled(&self, charge: &Charge<'_>, now: Nanos) -> bool {
+        self.quota == charge.quota.id && (self.lease.cells == 0 || now < self.lease.ends)
+    }
+
+    #[inline]
+    pub(super) fn spend(&mut self, charge: &Charge<'_>, generation: u64, now: Nanos) -> Spend {
+        self.rate.note(charge.cost, now);
+        if charge.cost <= self.lease.cells && self.lease.cells > 0 {
+            self.lease.cells -= charge.cost;
+            self.lease.needed = self.lease.needed.max(now);
+            let refill = self.lease.cells <= self.lease.block / 2 && self.may_ask(now) && !self.is_denied(1, generation, now);
+            return Spend::Spent { outcome: self.outcome(Verdict::Conforms, now), window: self.lease.window, refill };
+        }
+        match self.passes_at(charge, generation, now) {
+            Some(passes) => {
+                let verdict = Verdict::Exceeds { retry_after: passes.saturating_sub(now).max(1) };
+                Spend::Denied { outcome: self.outcome(verdict, now) }
+            }
+            None => Spend::Ask,
+        }
+    }
+
+    /// Whether the cells could be put back.
+    pub(super) fn unspend(&mut self, window: u64, cells: u64, now: Nanos) -> bool {
+        let is_same = self.lease.block > 0 && self.lease.window == window && now < self.lease.ends;
+        if is_same {
+            self.lease.cells = self.lease.cells.saturating_add(cells);
+        } else {
+            // The caller gives them to the store.
+            self.came_back(cells);
+        }
+        is_same
+    }
+
+    pub(super) fn block(&mut self, charge: &Charge<'_>, reach: Reach, instances: u32, now: Nanos) -> u64 {
+        let sixteenths = self.rate.sixteenths(now);
+        self.is_leased = rules::may_lease(charge, instances) && rules::pays(sixteenths, reach, self.is_leased);
+        if !self.is_leased || !self.may_ask(now) {
+            return 0;
+        }
+        let quota = &charge.quota.quota;
+        let ends_in = self.word.ends_in(quota, now);
+        let block = rules::block(quota, sixteenths, self.left(quota, now), instances, ends_in);
+        let more = block.saturating_sub(charge.cost);
+        if more > 0 {
+            self.asking = now.max(1);
+        }
+        more
+    }
+
+    /// Not again for a while: there is nothing to be had, or no answer.
+    pub(super) fn hold_off(&mut self, now: Nanos) {
+        self.asks_after = now.saturating_add(HOLD_OFF);
+    }
+
+    pub(super) fn asked(&mut self, sent: Nanos) {
+        if self.asking == sent.max(1) {
+            self.asking = 0;
+        }
+    }
+
+    /// Takes in what the store said. What goes back at once: cells whose window is over, or of a window that isn't the newest.
+    pub(super) fn answered(&mut self, charge: &Charge<'_>, answer: &Answer, told: Told, quotas: &Quotas) -> Option<Return> {
+        self.asked(told.sent);
+        let is_newest = told.sent >= self.word.sent;
+        if is_newest {
+            self.word = Word {
+                sent: told.sent,
+                limit: answer.outcome.limit,
+                remaining: answer.outcome.remaining,
+                ends: told.sent.saturating_add(answer.until_end),
+                resets: told.sent.saturating_add(answer.outcome.reset_after),
+            };
+            self.note_denial(charge, answer, told);
+        }
+        if answer.granted > 0 { self.granted(charge, answer, told, is_newest, quotas) } else { None }
+    }
+
+    fn granted(
+        &mut self,
+        charge: &Charge<'_>,
+        answer: &Answer,
+        Told { sent, now, .. }: Told,
+        is_newest: bool,
+        quotas: &Quotas,
+    ) -> Option<Return> {
+        let Answer { granted, window, .. } = *answer;
+        let ends = sent.saturating_add(answer.until_end);
+        let new = Lease { cells: granted, block: granted, window, mark: answer.outcome.mark, ends, needed: now };
+        if now >= ends || (!is_newest && self.lease.cells > 0 && self.lease.window != window) {
+            return is_worth_returning(&charge.quota.quota, now < ends).then(|| Return {
+                taken: Taken { cost: granted, mark: new.mark, ..self.taken(&charge.quota.quota) },
+                window,
+            });
+        }
+        if self.lease.window == window && now < self.lease.ends {
+            let latest = if is_newest { new } else { self.lease };
+            self.lease = Lease { cells: self.lease.cells.saturating_add(granted), block: granted, needed: now, ..latest };
+            return None;
+        }
+        let returned = self.end_lease(now, quotas);
+        self.lease = new;
+        returned
+    }
+
+    fn note_denial(&mut self, charge: &Charge<'_>, answer: &Answer, Told { generation, sent, now }: Told) {
+        let quota = &charge.quota.quota;
+        let pause = if self.is_leased { rules::pause(quota) } else { 0 };
+        let (retry_after, cost) = match answer.outcome.verdict {
+            Verdict::Exceeds { retry_after } => (retry_after, charge.cost),
+            // The last cells went: the next one that comes is not worth a question of its own.
+            Verdict::Conforms if answer.outcome.remaining == 0 && pause > 0 => (pause, 1),
+            Verdict::Conforms | Verdict::Never => return,
+        };
+        // Ours may be believed until it would pass if it was asked in the first moment that the store can have been; a client is
+        // told to wait as if it had been the last one.
+        let until = sent.saturating_add(retry_after.max(pause));
+        let denial = Denial {
+            until: until.min(sent.saturating_add(rules::life(quota, self.is_leased))),
+            cost: cost.max(1),
+            generation,
+            passes: now.saturating_add(retry_after).max(until),
+        };
+        let kept = self.denial;
+        let keeps = now < kept.until && (kept.generation > generation || (kept.generation == generation && kept.cost < denial.cost));
+        if !keeps {
+            self.denial = denial;
+        }
+    }
+
+    #[inline]
+    fn is_denied(&self, cost: u64, generation: u64, now: Nanos) -> bool {
+        now < self.denial.until && cost >= self.denial.cost && self.denial.generation == generation
+    }
+
+    /// When a charge that the store would refuse now passes; `None` if it might not.
+    fn passes_at(&self, charge: &Charge<'_>, generation: u64, now: Nanos) -> Option<Nanos> {
+        let quota = &charge.quota.quota;
+        if charge.cost == 0 {
+            return None;
+        }
+        if self.is_denied(charge.cost, generation, now) {
+            let larger = if Course::of(quota) == Course::Window { 0 } else { charge.cost - self.denial.cost };
+            return Some(self.denial.passes.saturating_add(quota.time_of(larger)?));
+        }
+        // What is multiplied for a newcomer was another quota when it was asked about.
+        if charge.warmup.is_some() || !self.is_fresh(quota, now) {
+            return None;
+        }
+        let most = self.word.most_left(quota, now)?;
+        let short = charge.cost.checked_sub(most).filter(|short| *short > 0)?;
+        match Course::of(quota) {
+            Course::Window => Some(self.word.ends),
+            _ => Some(now.saturating_add(quota.time_of(short)?)),
+        }
+    }
+
+    /// Whether what the store said is recent enough to go by.
+    fn is_fresh(&self, quota: &Quota, now: Nanos) -> bool {
+        self.word.limit > 0 && now < self.word.sent.saturating_add(rules::life(quota, self.is_leased))
+    }
+
+    /// How much the store probably has.
+    fn left(&self, quota: &Quota, now: Nanos) -> u64 {
+        let limit = quota.burst();
+        match Course::of(quota) {
+            _ if self.word.limit == 0 => 0,
+            Course::Window if now >= self.word.ends => limit,
+            Course::Window => self.word.remaining,
+            _ => self.word.remaining.saturating_add(quota.cells_in(now.saturating_sub(self.word.sent))).min(limit),
+        }
+    }
+
+    /// The numbers to report: what the store said it had left and what is left here, and nothing that may have come back since.
+    #[inline]
+    fn outcome(&self, verdict: Verdict, now: Nanos) -> Outcome {
+        let Word { limit, remaining, resets, .. } = self.word;
+        let wait = if let Verdict::Exceeds { retry_after } = verdict { retry_after } else { 0 };
+        Outcome {
+            verdict,
+            limit,
+            remaining: remaining.saturating_add(self.lease.cells).min(limit),
+            reset_after: resets.saturating_sub(now).max(wait),
+            delay: 0,
+            boost: Boost::NONE,
+            mark: self.lease.mark,
+        }
+    }
+
+    fn may_ask(&self, now: Nanos) -> bool {
+        now >= self.asks_after && (self.asking == 0 || now >= self.asking.saturating_add(PATIENCE))
+    }
+
+    /// The store has these again, so what it denied may pass.
+    fn came_back(&mut self, cells: u64) {
+        self.word.remaining = self.word.remaining.saturating_add(cells).min(self.word.limit);
+        self.denial = Denial::default();
+    }
+
+    /// An administrator did something: believe nothing.
+    pub(super) fn forget(&mut self) {
+        self.denial = Denial::default();
+        self.word = Word::default();
+    }
+
+    /// Whether its cells should go back: nobody has needed them for a while, or they are over.
+    pub(super) fn is_idle(&self, now: Nanos) -> bool {
+        now >= self.lease.ends || now >= self.lease.needed.saturating_add(IDLE)
+    }
+
+    /// Whether nothing would be lost with it.
+    pub(super) fn is_blank(&mut self, now: Nanos) -> bool {
+        self.lease.cells == 0
+            && now >= self.denial.until
+            && (self.asking == 0 || now >= self.asking.saturating_add(PATIENCE))
+            && self.rate.is_idle(now)
+    }
+
+    /// How much would be lost with it, for whoever must make room: the least first.
+    pub(super) fn worth(&self, now: Nanos) -> (u8, Nanos) {
+        let worth = match (self.lease.cells > 0, now < self.denial.until) {
+            (false, false) => 0,
+            (false, true) => 1,
+            (true, _) => 2,
+        };
+        (worth, self.word.sent.max(self.lease.needed))
+    }
+
+    /// Ends the lease. What goes back: nothing into a fixed window that is over, which would be another one's.
+    pub(super) fn end_lease(&mut self, now: Nanos, quotas: &Quotas) -> Option<Return> {
+        let Lease { cells, window, mark, ends, .. } = std::mem::take(&mut self.lease);
+        let quota = quotas.get(self.quota)?;
+        if cells == 0 || !is_worth_returning(&quota, now < ends) {
+            return None;
+        }
+        if now < ends {
+            self.came_back(cells);
+        }
+        Some(Return { taken: Taken { cost: cells, mark, ..self.taken(&quota) }, window })
+    }
+
+    fn taken(&self, quota: &Quota) -> Taken {
+        let quota = crate::limit::Interned { id: self.quota, quota: *quota };
+        Taken { key: self.key, space: self.space, quota, cost: 0, mark: 0, boost: Boost::NONE, entity: self.entity, origin: Origin::Shared }
+    }
+}
+
+impl Word {
+    /// More than this the store can't have left at `now`, unless cells were given back. `None` if nothing can be said.
+    fn most_left(&self, quota: &Quota, now: Nanos) -> Option<u64> {
+        match Course::of(quota) {
+            Course::Window => (now < self.ends).then_some(self.remaining),
+            // What comes back is at most `L` cells per period; one more for what was rounded off the answer, and one for now.
+            Course::Fading | Course::Steady => {
+                let come = quota.cells_in(now.saturating_sub(self.sent)).saturating_add(2);
+                Some(self.remaining.saturating_add(come))
+            }
+            Course::Unknown => None,
+        }
+    }
+
+    /// How long cells that are taken now may be spent, as far as known.
+    fn ends_in(&self, quota: &Quota, now: Nanos) -> Nanos {
+        match Course::of(quota) {
+            Course::Steady => Nanos::MAX,
+            _ if now < self.ends => self.ends - now,
+            _ if quota.algorithm() == Algorithm::FixedWindow && quota.calendar().is_some() => Nanos::MAX,
+            // Of windows of one length that begin where another ended.
+            _ => quota.period() - now.saturating_sub(self.ends) % quota.period(),
+        }
+    }
+}
+
+/// Whether cells can still go back: a fixed window that is over does not take any; of a sliding one they still weigh.
+fn is_worth_returning(quota: &Quota, is_current: bool) -> bool {
+    is_current || Course::of(quota) != Course::Window
+}
+
+/// How long a lease may lie there unused: three times what a block should last.
+const IDLE: Nanos = 3 * HORIZON;
+/// After this long an answer that never came does not keep others from asking.
+const PATIENCE: Nanos = SECOND;
+/// How long nobody asks for a block after there was none.
+const HOLD_OFF: Nanos = HORIZON / 8;

@@ -1,0 +1,91 @@
+//! Which charges may be paid from a lease, how large a block is, and for how long a denial is believed.
+
+use super::rate::HORIZON;
+use crate::clock::{Nanos, SECOND};
+use crate::limit::{Reach, Algorithm, Charge, Quota};
+
+/// How what is left of a quota comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Course {
+    /// All of it when the window ends.
+    Window,
+    /// Steadily, at most `L` cells per period; cells end with their window.
+    Fading,
+    /// Steadily, at most `L` cells per period; cells don't end.
+    Steady,
+    /// Nobody can say from an answer: logs, and quotas that let wait.
+    Unknown,
+}
+
+impl Course {
+    pub(super) fn of(quota: &Quota) -> Self {
+        match quota.algorithm() {
+            _ if quota.max_delay() > 0 => Self::Unknown,
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::Steady,
+            Algorithm::FixedWindow => Self::Window,
+            Algorithm::SlidingWindow => Self::Fading,
+            Algorithm::SlidingLog | Algorithm::FirstSeen => Self::Unknown,
+        }
+    }
+
+    /// Whether cells come back before anything ends.
+    pub(super) fn is_steady(self) -> bool {
+        matches!(self, Self::Fading | Self::Steady)
+    }
+}
+
+/// Whether cells of this quota may be leased at all. A small limit would be spread so thin over `instances` that requests are refused for cells
+/// that others hold; a large cost would find its block too small; a newcomer's quota is another one at every look.
+pub(super) fn may_lease(charge: &Charge<'_>, instances: u32) -> bool {
+    let quota = &charge.quota.quota;
+    Course::of(quota) != Course::Unknown
+        && charge.warmup.is_none()
+        && quota.burst() >= LEAST_SHARE.saturating_mul(u64::from(instances.max(1)))
+        && charge.cost.checked_mul(LARGE_COST).is_some_and(|tenfold| tenfold < quota.burst())
+}
+
+/// Whether leasing pays for a key of which this much (in 2^-4ths of a cell per [`HORIZON`]) is asked here. Who is leased stays so until it is
+/// half as busy.
+pub(super) fn pays(sixteenths: u64, reach: Reach, is_leased: bool) -> bool {
+    let least = match reach {
+        Reach::Broad => 16,
+        Reach::Narrow => BUSY_CELLS * 16,
+    };
+    sixteenths >= if is_leased { least / 2 } else { least }
+}
+
+/// The cells of a block: what is asked here in [`HORIZON`], but no more than a fair part of what is `left`, and nothing that could not be spent before
+/// `ends_in`. Of what comes back steadily a part of what comes in [`AHEAD`] is as fair:
+/// when nothing is left, that is all there is to share.
+pub(super) fn block(quota: &Quota, sixteenths: u64, left: u64, instances: u32, ends_in: Nanos) -> u64 {
+    let instances = u64::from(instances.max(1));
+    let of_left = left / instances.saturating_mul(2);
+    let fair = if Course::of(quota).is_steady() { of_left.max(quota.cells_in(AHEAD) / instances) } else { of_left };
+    let expected = if ends_in < HORIZON { sixteenths.saturating_mul(ends_in / 1024) / (HORIZON / 1024) } else { sixteenths };
+    (expected / 16).min(fair)
+}
+
+/// How long after a denial a leased counter is not asked again although a cell may have come back: as long as a block takes to gather. What
+/// gathers meanwhile stays in the store, so it must be far less than what fits there.
+pub(super) fn pause(quota: &Quota) -> Nanos {
+    match Course::of(quota) {
+        Course::Steady => HORIZON.min(quota.capacity() / 4),
+        Course::Fading => HORIZON.min(quota.period() / 20),
+        Course::Window | Course::Unknown => 0,
+    }
+}
+
+/// For how long what the store said is believed. Of leased counters other gateways give cells back as a matter of course, when they
+/// become idle; of others only when a response is refunded, or a place in a queue.
+pub(super) fn life(quota: &Quota, is_leased: bool) -> Nanos {
+    if is_leased || quota.max_delay() > 0 { SECOND } else { 5 * SECOND }
+}
+
+/// Cells of a limit per instance below which every decision is the store's.
+const LEAST_SHARE: u64 = 20;
+/// More than a block should last, because load is seldom spread evenly.
+const AHEAD: Nanos = 3 * HORIZON;
+/// A cost of this part of the limit is the store's to decide.
+const LARGE_COST: u64 = 10;
+/// 50 cells a second: then a lease saves four calls of five.
+const BUSY_CELLS: u64 = 5;

@@ -1,0 +1,48 @@
+//! What is sent without waiting for an answer: corrections, leases and slots that go back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::ask::{Place, Terms};
+use super::shared::Shared;
+use crate::store::redis::invocation::Invocation;
+
+/// Sends what comes until it is told to close, then what is left, and waits for the last answers. Tasks begin in the order they are
+/// made, and a key's connection is always the same: what is posted for a key arrives in order.
+pub(super) async fn deliver(shared: Arc<Shared>, mut posts: mpsc::Receiver<Invocation>, mut close: oneshot::Receiver<()>) {
+    let places = Arc::new(Semaphore::new(UNDER_WAY));
+    let mut is_open = true;
+    loop {
+        let invocation = tokio::select! {
+            _ = &mut close, if is_open => {
+                is_open = false;
+                posts.close();
+                continue;
+            }
+            invocation = posts.recv() => invocation,
+        };
+        let Some(invocation) = invocation else { break };
+        // Never closed, so there is always a place in the end.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let limit = shared.settings.timeout.max(PATIENCE);
+            let terms = Terms { lane: shared.tally.own, place: Place::Uncounted, limit, started: shared.clock.now() };
+            if shared.ask(&invocation, terms).await.is_err() {
+                shared.lost_on_way.fetch_add(1, Ordering::Relaxed);
+            }
+            drop(place);
+        });
+    }
+    let all = u32::try_from(UNDER_WAY).unwrap_or(u32::MAX);
+    let _ = timeout(PATIENCE, places.acquire_many(all)).await;
+}
+
+/// Posts that wait for an answer at the same time; they come on top of decisions, and both fit a connection's buffer.
+const UNDER_WAY: usize = 512;
+/// No client waits for a post.
+const PATIENCE: Duration = Duration::from_millis(250);

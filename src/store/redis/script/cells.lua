@@ -1,0 +1,37 @@
+-- The cells of a log: the time of each in seven bytes, oldest first, so that any of them is found by its place.
+local function cells()
+  local function at(log, place)
+    return (struct.unpack('>I7', log, place * 7 - 6))
+  end
+
+  -- How many are earlier than `time`.
+  local function before(log, time)
+    local low, high = 0, #log / 7
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if at(log, middle + 1) < time then low = middle + 1 else high = middle end
+    end
+    return low
+  end
+
+  local function many(time, count)
+    return string.rep(struct.pack('>I7', time), count)
+  end
+
+  -- With `count` cells at `time`, in order.
+  local function with(log, time, count)
+    local place = before(log, time + 1) * 7
+    return string.sub(log, 1, place) .. many(time, count) .. string.sub(log, place + 1)
+  end
+
+  -- The clock went back by more than a period: cells from beyond were made just now. And whether there were any.
+  local function heal(log, now, period)
+    local kept = before(log, now + period + 1)
+    local beyond = #log / 7 - kept
+    if beyond == 0 then return log, false end
+    return with(string.sub(log, 1, kept * 7), now, beyond), true
+  end
+
+  return at, before, many, with, heal
+end
+
