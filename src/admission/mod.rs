@@ -118,7 +118,11 @@ pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charg
     }
     let mut outcomes = Outcomes::new();
     let verdict = if charges.is_empty() || store.charge_into(charges, &mut outcomes, now) {
-        queued(store, registries, charges, &mut outcomes, &[], now).map(|waiting| Permit { _held: held, _shared: Vec::new(), waiting })
+        queued(store, registries, charges, &mut outcomes, &[], now).map(|waiting| Permit {
+            _held: held,
+            _shared: Vec::new(),
+            waiting,
+        })
     } else {
         // The store says no, so there is a charge that says why; if there were none, the answer would still be no.
         Err(denial(charges, &outcomes).unwrap_or(Denial::busy(0)))

@@ -8,7 +8,12 @@ use crate::store::redis::{Asking, JointVerdict, NoSlot, SharedSlot, SharedStore}
 use crate::store::{Origin, Outcomes};
 
 /// Decides over all `slots` and `charges` together, of which other gateways count some.
-pub async fn admit_shared(asking: &Asking<'_>, registries: &Registries, slots: &[SlotCharge], charges: &[Charge<'_>]) -> Decision {
+pub async fn admit_shared(
+    asking: &Asking<'_>,
+    registries: &Registries,
+    slots: &[SlotCharge],
+    charges: &[Charge<'_>],
+) -> Decision {
     let Asking { store, now, .. } = *asking;
     let Some(shared) = &store.shared else { return super::admit(store, registries, slots, charges, now) };
     let (mut held, mut shadow_hits) = (SmallVec::new(), SmallVec::new());

@@ -56,8 +56,10 @@ impl Certificates {
             let client = Arc::clone(upstream.tls.as_ref()?);
             Some(Group { of: Arc::clone(&upstream.name), files: Files::new(client.files()), side: Side::Client(client) })
         });
-        let store = self.store.iter().map(|client| {
-            Group { of: "store.redis".into(), files: Files::new(client.files()), side: Side::Client(Arc::clone(client)) }
+        let store = self.store.iter().map(|client| Group {
+            of: "store.redis".into(),
+            files: Files::new(client.files()),
+            side: Side::Client(Arc::clone(client)),
         });
         self.groups = servers.chain(clients).chain(store).collect();
         for group in &self.groups {

@@ -34,10 +34,12 @@ impl Compiler<'_> {
             return None;
         }
         let mut settings = Settings::new(topology, String::new());
-        settings.tls = tls.as_ref().map(|tls| Tls::new({
-            let tls = Arc::clone(tls);
-            move || tls.current()
-        }));
+        settings.tls = tls.as_ref().map(|tls| {
+            Tls::new({
+                let tls = Arc::clone(tls);
+                move || tls.current()
+            })
+        });
         settings.timeout = timeout;
         settings.connections = usize::from(redis.connections);
         settings.in_flight = usize::try_from(redis.max_in_flight).unwrap_or(usize::MAX);
@@ -63,11 +65,8 @@ impl Compiler<'_> {
         let at = path.key("urls");
         let (user, password) = (redis.username.as_ref(), redis.password.as_ref());
         let entry = self.credentials(user, password, &path.key("username"));
-        let sentinel_entry = self.credentials(
-            redis.sentinel_username.as_ref(),
-            redis.sentinel_password.as_ref(),
-            &path.key("sentinel_username"),
-        );
+        let sentinel_entry =
+            self.credentials(redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref(), &path.key("sentinel_username"));
         if redis.topology != Topology::Sentinel {
             for (key, given) in [
                 ("sentinel_master", redis.sentinel_master.is_some()),

@@ -208,7 +208,9 @@ impl SharedStore {
     /// Takes what is counted here as well, or gives everything back.
     fn conclude(&self, asking: &Asking<'_>, charges: &[Charge<'_>], steps: &Steps) -> Joint {
         let closed = steps.iter().position(|step| matches!(step, Step::Failed(OnFailure::Closed)));
-        let refused = steps.iter().any(|step| matches!(step, Step::Denied(outcome) if !outcome.verdict.conforms()) || matches!(step, Step::Ask(_)));
+        let refused = steps
+            .iter()
+            .any(|step| matches!(step, Step::Denied(outcome) if !outcome.verdict.conforms()) || matches!(step, Step::Ask(_)));
         let instances = self.link.instances();
         let shares: SmallVec<[Interned; 6]> = charges
             .iter()
@@ -309,5 +311,9 @@ impl Wanted {
 /// The answer for a charge that nobody was asked about: as if nothing had been used.
 fn unused(charge: &Charge<'_>, now: Nanos) -> Outcome {
     let outcome = charge.quota.quota.decide(0, charge.key.phase(), now, charge.cost).outcome;
-    Outcome { verdict: if charge.cost > charge.quota.quota.largest_cost() { Verdict::Never } else { Verdict::Conforms }, boost: Boost::NONE, ..outcome }
+    Outcome {
+        verdict: if charge.cost > charge.quota.quota.largest_cost() { Verdict::Never } else { Verdict::Conforms },
+        boost: Boost::NONE,
+        ..outcome
+    }
 }

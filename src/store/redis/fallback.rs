@@ -53,7 +53,9 @@ fn taken(charge: &Charge<'_>, share: &Interned, cost: u64) -> Taken {
 /// A cost that the share never holds but the whole quota does can be asked of the store again soon.
 pub(super) fn verdict(charge: &Charge<'_>, verdict: Verdict) -> Verdict {
     match verdict {
-        Verdict::Never if charge.cost <= charge.quota.quota.largest_cost() => Verdict::Exceeds { retry_after: crate::clock::SECOND },
+        Verdict::Never if charge.cost <= charge.quota.quota.largest_cost() => {
+            Verdict::Exceeds { retry_after: crate::clock::SECOND }
+        }
         other => other,
     }
 }

@@ -106,7 +106,9 @@ impl SharedStore {
         let (verdict, counter) = match (answer, sharing.on_failure) {
             (Some(SlotsAnswer::Full { .. }), _) => (Err(NoSlot::Full), &metrics.store),
             (Some(SlotsAnswer::Taken { .. } | SlotsAnswer::Overtaken), _) => (Ok(()), &metrics.store),
-            (None, OnFailure::Local) if said.count > share_of(charge.max, self.link.instances()) => (Err(NoSlot::Full), &metrics.fallback),
+            (None, OnFailure::Local) if said.count > share_of(charge.max, self.link.instances()) => {
+                (Err(NoSlot::Full), &metrics.fallback)
+            }
             (None, OnFailure::Local) => (Ok(()), &metrics.fallback),
             (None, OnFailure::Open) => (Ok(()), &metrics.open),
             (None, OnFailure::Closed) => (Err(NoSlot::NoStore), &metrics.closed),

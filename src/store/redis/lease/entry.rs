@@ -5,9 +5,9 @@ use super::rules::{self, Course};
 use super::shard::Told;
 use super::{Return, Spend};
 use crate::clock::{Nanos, SECOND};
-use crate::limit::{Reach, Algorithm, Boost, Charge, Key, Outcome, Quota, QuotaId, Quotas, SpaceId, Verdict};
-use crate::store::{Origin, Taken};
+use crate::limit::{Algorithm, Boost, Charge, Key, Outcome, Quota, QuotaId, Quotas, Reach, SpaceId, Verdict};
 use crate::store::redis::Answer;
+use crate::store::{Origin, Taken};
 
 /// See the module.
 #[derive(Debug)]
@@ -17,8 +17,9 @@ pub(super) struct Entry {
     entity: u64,
     quota: QuotaId,
     rate: Rate,
-    /// Whether leasing pays at present.
+    /// Whether leasing pays at present, and among how many instances.
     is_leased: bool,
+    instances: u32,
     pub(super) lease: Lease,
     word: Word,
     denial: Denial,
@@ -59,6 +60,8 @@ struct Word {
 #[derive(Debug, Clone, Copy, Default)]
 struct Denial {
     until: Nanos,
+    /// Until when it is repeated beyond that while somebody asks.
+    probed_until: Nanos,
     cost: u64,
     generation: u64,
     /// When it would pass, as far as the client should know: later than `until` where that is only how long we believe it.
@@ -76,6 +79,7 @@ impl Entry {
             quota: charge.quota.id,
             rate,
             is_leased: false,
+            instances: 1,
             lease: Lease::default(),
             word: Word::default(),
             denial: Denial::default(),
@@ -133,6 +137,7 @@ impl Entry {
 
     pub(super) fn block(&mut self, charge: &Charge<'_>, reach: Reach, instances: u32, now: Nanos) -> u64 {
         let sixteenths = self.rate.sixteenths(now);
+        self.instances = instances;
         self.is_leased = rules::may_lease(charge, instances) && rules::pays(sixteenths, reach, self.is_leased);
         if !self.is_leased || !self.may_ask(now) {
             return 0;
@@ -147,12 +152,24 @@ impl Entry {
         more
     }
 
-    /// Not again for a while: there is nothing to be had, or no answer.
-    pub(super) fn hold_off(&mut self, now: Nanos) {
+    /// A block beside what is there. If there is none to be had, nobody asks again for a while.
+    pub(super) fn refill(&mut self, charge: &Charge<'_>, reach: Reach, instances: u32, now: Nanos) -> u64 {
+        if !self.may_ask(now) {
+            return 0;
+        }
+        let more = self.block(charge, reach, instances, now);
+        if more == 0 {
+            self.asks_after = now.saturating_add(HOLD_OFF);
+        }
+        more
+    }
+
+    pub(super) fn unanswered(&mut self, sent: Nanos, now: Nanos) {
+        self.asked(sent);
         self.asks_after = now.saturating_add(HOLD_OFF);
     }
 
-    pub(super) fn asked(&mut self, sent: Nanos) {
+    fn asked(&mut self, sent: Nanos) {
         if self.asking == sent.max(1) {
             self.asking = 0;
         }
@@ -187,10 +204,8 @@ impl Entry {
         let ends = sent.saturating_add(answer.until_end);
         let new = Lease { cells: granted, block: granted, window, mark: answer.outcome.mark, ends, needed: now };
         if now >= ends || (!is_newest && self.lease.cells > 0 && self.lease.window != window) {
-            return is_worth_returning(&charge.quota.quota, now < ends).then(|| Return {
-                taken: Taken { cost: granted, mark: new.mark, ..self.taken(&charge.quota.quota) },
-                window,
-            });
+            return is_worth_returning(&charge.quota.quota, now < ends)
+                .then(|| Return { taken: Taken { cost: granted, mark: new.mark, ..self.taken(&charge.quota.quota) }, window });
         }
         if self.lease.window == window && now < self.lease.ends {
             let latest = if is_newest { new } else { self.lease };
@@ -204,7 +219,7 @@ impl Entry {
 
     fn note_denial(&mut self, charge: &Charge<'_>, answer: &Answer, Told { generation, sent, now }: Told) {
         let quota = &charge.quota.quota;
-        let pause = if self.is_leased { rules::pause(quota) } else { 0 };
+        let pause = if self.is_leased { rules::pause(quota, self.rate.sixteenths(now), self.instances) } else { 0 };
         let (retry_after, cost) = match answer.outcome.verdict {
             Verdict::Exceeds { retry_after } => (retry_after, charge.cost),
             // The last cells went: the next one that comes is not worth a question of its own.
@@ -214,14 +229,17 @@ impl Entry {
         // Ours may be believed until it would pass if it was asked in the first moment that the store can have been; a client is
         // told to wait as if it had been the last one.
         let until = sent.saturating_add(retry_after.max(pause));
+        let believed = until.min(sent.saturating_add(rules::life(quota, self.is_leased)));
         let denial = Denial {
-            until: until.min(sent.saturating_add(rules::life(quota, self.is_leased))),
+            until: believed,
+            probed_until: believed.saturating_add(pause),
             cost: cost.max(1),
             generation,
             passes: now.saturating_add(retry_after).max(until),
         };
         let kept = self.denial;
-        let keeps = now < kept.until && (kept.generation > generation || (kept.generation == generation && kept.cost < denial.cost));
+        let keeps =
+            now < kept.until && (kept.generation > generation || (kept.generation == generation && kept.cost < denial.cost));
         if !keeps {
             self.denial = denial;
         }
@@ -229,7 +247,10 @@ impl Entry {
 
     #[inline]
     fn is_denied(&self, cost: u64, generation: u64, now: Nanos) -> bool {
-        now < self.denial.until && cost >= self.denial.cost && self.denial.generation == generation
+        let Denial { until, probed_until, .. } = self.denial;
+        // After a denial one asks for all: the others would only be denied with it, each at the price of a question.
+        let is_over = now >= until && (self.asking == 0 || now >= probed_until);
+        !is_over && cost >= self.denial.cost && self.denial.generation == generation
     }
 
     /// When a charge that the store would refuse now passes; `None` if it might not.
@@ -340,7 +361,16 @@ impl Entry {
 
     fn taken(&self, quota: &Quota) -> Taken {
         let quota = crate::limit::Interned { id: self.quota, quota: *quota };
-        Taken { key: self.key, space: self.space, quota, cost: 0, mark: 0, boost: Boost::NONE, entity: self.entity, origin: Origin::Shared }
+        Taken {
+            key: self.key,
+            space: self.space,
+            quota,
+            cost: 0,
+            mark: 0,
+            boost: Boost::NONE,
+            entity: self.entity,
+            origin: Origin::Shared,
+        }
     }
 }
 

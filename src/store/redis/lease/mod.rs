@@ -77,7 +77,8 @@ impl Return {
     /// the cells have no place among the new ones, and stay with the old.
     fn under(self, quota: &Interned) -> Self {
         let old = &self.taken.quota.quota;
-        let is_same = |new: &Quota| (new.algorithm(), new.period(), new.calendar()) == (old.algorithm(), old.period(), old.calendar());
+        let is_same =
+            |new: &Quota| (new.algorithm(), new.period(), new.calendar()) == (old.algorithm(), old.period(), old.calendar());
         if is_same(&quota.quota) { Self { taken: Taken { quota: *quota, ..self.taken }, ..self } } else { self }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::rate::HORIZON;
 use crate::clock::{Nanos, SECOND};
-use crate::limit::{Reach, Algorithm, Charge, Quota};
+use crate::limit::{Algorithm, Charge, Quota, Reach};
 
 /// How what is left of a quota comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +65,16 @@ pub(super) fn block(quota: &Quota, sixteenths: u64, left: u64, instances: u32, e
     (expected / 16).min(fair)
 }
 
-/// How long after a denial a leased counter is not asked again although a cell may have come back: as long as a block takes to gather. What
-/// gathers meanwhile stays in the store, so it must be far less than what fits there.
-pub(super) fn pause(quota: &Quota) -> Nanos {
-    match Course::of(quota) {
+/// How long after a denial a leased counter is not asked again although a cell may have come back: while a block gathers, but so that of those who come
+/// meanwhile no more than [`REFUSED_AT_ONCE`] are refused. What gathers stays in the store, so it must be far less than what fits there.
+/// What gathers at the end of a sliding window is room lost, so all `instances` together ask more often then: [`PROBES`] times in [`HORIZON`].
+pub(super) fn pause(quota: &Quota, sixteenths: u64, instances: u32) -> Nanos {
+    let longest = match Course::of(quota) {
         Course::Steady => HORIZON.min(quota.capacity() / 4),
-        Course::Fading => HORIZON.min(quota.period() / 20),
-        Course::Window | Course::Unknown => 0,
-    }
+        Course::Fading => (quota.period() / 20).min(HORIZON / PROBES * u64::from(instances.max(1))).min(HORIZON),
+        Course::Window | Course::Unknown => return 0,
+    };
+    longest.min(HORIZON * 16 * REFUSED_AT_ONCE / sixteenths.max(1))
 }
 
 /// For how long what the store said is believed. Of leased counters other gateways give cells back as a matter of course, when they
@@ -85,6 +87,10 @@ pub(super) fn life(quota: &Quota, is_leased: bool) -> Nanos {
 const LEAST_SHARE: u64 = 20;
 /// More than a block should last, because load is seldom spread evenly.
 const AHEAD: Nanos = 3 * HORIZON;
+/// Questions after denials of all instances in [`HORIZON`]: 200 a second.
+const PROBES: u64 = 20;
+/// How many requests may be refused on one denial whose cells may have come back: so there is a question for at most one in as many.
+const REFUSED_AT_ONCE: u64 = 40;
 /// A cost of this part of the limit is the store's to decide.
 const LARGE_COST: u64 = 10;
 /// 50 cells a second: then a lease saves four calls of five.

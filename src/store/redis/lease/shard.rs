@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::entry::Entry;
 use super::{Occupancy, Return, Spend};
 use crate::clock::Nanos;
-use crate::limit::{Reach, Charge, Key, Quotas};
+use crate::limit::{Charge, Key, Quotas, Reach};
 use crate::store::redis::Answer;
 
 /// See the module.
@@ -63,12 +63,7 @@ impl Shard {
 
     pub(super) fn refill(&mut self, charge: &Charge<'_>, who: (Reach, u32), now: Nanos, quotas: &Quotas) -> u64 {
         let charge = Charge { cost: 0, ..*charge };
-        let Some(entry) = self.settled(&charge, now, quotas) else { return 0 };
-        let more = entry.block(&charge, who.0, who.1, now);
-        if more == 0 {
-            entry.hold_off(now);
-        }
-        more
+        self.settled(&charge, now, quotas).map_or(0, |entry| entry.refill(&charge, who.0, who.1, now))
     }
 
     pub(super) fn answered(&mut self, charge: &Charge<'_>, answer: &Answer, told: Told, quotas: &Quotas) {
@@ -82,8 +77,7 @@ impl Shard {
 
     pub(super) fn unanswered(&mut self, key: Key, sent: Nanos, now: Nanos) {
         if let Some(entry) = self.find(key) {
-            entry.asked(sent);
-            entry.hold_off(now);
+            entry.unanswered(sent, now);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::SECOND;
-use crate::limit::{Algorithm, Boost, Key, Quota, SpaceId, Verdict};
+use crate::limit::{Algorithm, Key, Quota, SpaceId, Verdict};
 
 const MS: Nanos = SECOND / 1000;
 const LIMIT: u64 = 1000;
@@ -305,8 +305,6 @@ fn check_questions(scenario: &Scenario, report: &Report) {
         200 => 15.0,
         _ => 5.0,
     };
-    if report.questions_percent() > most { println!("!!!!") }
-    return;
     assert!(report.questions_percent() <= most, "{}", shown(scenario, report));
 }
 
@@ -317,7 +315,6 @@ fn fixed_windows_admit_the_limit_and_not_a_cell_more() {
         println!("{}", shown(&scenario, &report));
         let windows = full_windows(&report);
         assert!(windows.iter().all(|admitted| *admitted <= LIMIT), "{}: {windows:?}", shown(&scenario, &report));
-        // The first window had begun when the first request came.
         assert!(windows.iter().all(|admitted| *admitted >= LIMIT * 97 / 100), "{}: {windows:?}", shown(&scenario, &report));
         check_questions(&scenario, &report);
     }
@@ -330,6 +327,10 @@ fn sliding_windows_admit_the_limit_and_not_a_cell_more() {
         println!("{}", shown(&scenario, &report));
         let windows = full_windows(&report);
         assert!(windows.iter().all(|admitted| *admitted <= LIMIT), "{}: {windows:?}", shown(&scenario, &report));
+        let full = windows.iter().sum::<u64>();
+        let windows = u64::try_from(windows.len()).unwrap();
+        // The first one has no window before it that still weighs.
+        assert!(full * 1000 >= LIMIT * windows * 968, "{}: {full} in {windows} windows", shown(&scenario, &report));
         check_questions(&scenario, &report);
     }
 }
@@ -341,8 +342,53 @@ fn gcra_admits_its_burst_and_its_rate() {
             let scenario = Scenario { burst, ..scenario };
             let report = World::new(scenario).run();
             println!("{} largest burst {}", shown(&scenario, &report), largest_burst(&report.times));
-            assert!(report.admitted <= burst + LIMIT * scenario.seconds, "{}", shown(&scenario, &report));
+            let most = burst + LIMIT * scenario.seconds;
+            assert!(report.admitted <= most, "{}", shown(&scenario, &report));
+            assert!(report.admitted * 100 >= most * 97, "{}", shown(&scenario, &report));
+            // In no stretch of time more than burst and rate, and what was leased.
+            let largest = largest_burst(&report.times);
+            assert!(largest <= burst + report.outstanding, "{}: {largest}", shown(&scenario, &report));
             check_questions(&scenario, &report);
         }
     }
+}
+
+#[test]
+fn below_the_limit_nobody_is_refused_for_cells_that_are_left() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::Gcra] {
+        for (gateways, load, is_skewed) in [(4, 50, false), (10, 50, true), (4, 90, false), (10, 90, false), (10, 90, true)] {
+            let scenario = Scenario { algorithm, gateways, load, is_skewed, ..PLAIN };
+            let report = World::new(scenario).run();
+            let refused = report.offered - report.admitted;
+            println!("{}; {refused} refused of {}", shown(&scenario, &report), report.offered);
+            // Of a sliding window little is left at this load, so that a burst can meet a denial, and be refused until the next question.
+            let most = if algorithm == Algorithm::SlidingWindow { report.outstanding } else { 0 };
+            assert!(report.wrongly <= most, "{}", shown(&scenario, &report));
+            // What is refused at all is refused for cells that others have leased.
+            assert!(refused <= report.outstanding, "{}: {refused} refused", shown(&scenario, &report));
+            if load == 50 || algorithm == Algorithm::Gcra {
+                assert_eq!(refused, 0, "{}", shown(&scenario, &report));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_strands_one_lease_until_the_window_ends() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::Gcra] {
+        let scenario = Scenario { algorithm, load: 500, crash: Some(3 * SECOND + SECOND / 20), ..PLAIN };
+        let report = World::new(scenario).run();
+        println!("{} stranded {}, windows {:?}", shown(&scenario, &report), report.stranded, full_windows(&report));
+        // A block is at most half of a tenth of the limit, and there is less than one and a half.
+        assert!(report.stranded <= LIMIT / 10 * 3 / 4, "{}: {} stranded", shown(&scenario, &report), report.stranded);
+        let least = LIMIT * 96 / 100 - report.stranded;
+        assert!(full_windows(&report).iter().all(|admitted| *admitted >= least), "{}", shown(&scenario, &report));
+    }
+}
+
+#[test]
+fn a_key_that_is_not_busy_is_decided_by_the_store_alone() {
+    let scenario = Scenario { load: 4, gateways: 4, reach: Reach::Narrow, ..PLAIN };
+    let report = World::new(scenario).run();
+    assert_eq!((report.questions, report.returns, report.outstanding), (report.offered, 0, 0));
 }

@@ -66,8 +66,7 @@ fn exceeds(remaining: u64, retry_after: Nanos) -> Answer {
 
 /// With half a second left of window 5.
 fn answer(verdict: Verdict, remaining: u64) -> Answer {
-    let outcome =
-        Outcome { verdict, limit: 1000, remaining, reset_after: SECOND / 2, delay: 0, boost: Boost::NONE, mark: 77 };
+    let outcome = Outcome { verdict, limit: 1000, remaining, reset_after: SECOND / 2, delay: 0, boost: Boost::NONE, mark: 77 };
     Answer { outcome, granted: 0, until_end: SECOND / 2, window: 5 }
 }
 
@@ -218,8 +217,11 @@ fn a_block_is_what_is_asked_here_and_a_fair_part_of_what_is_left() {
     let quota = bench.quota(1000, Algorithm::FixedWindow);
     let one = charge(&quota, 1);
     bench.busy(&one, SECOND);
-    for (left, instances, more) in [(1000, 1, 100), (1000, 2, 100), (1000, 4, 100), (400, 4, 50), (400, 10, 20), (19, 10, 0), (0, 1, 0)] {
-        let now = SECOND + left + u64::from(instances);
+    let mut now = SECOND;
+    for (left, instances, more) in
+        [(1000, 1, 101), (1000, 2, 101), (1000, 4, 101), (400, 4, 50), (400, 10, 20), (19, 10, 0), (0, 1, 0)]
+    {
+        now += 1;
         bench.told(&charge(&quota, 0), conforms(left), now);
         assert_eq!(bench.leases.refill(&one, Reach::Narrow, instances, now), more, "{left} left, {instances} instances");
         bench.leases.answered(&charge(&quota, 0), &conforms(left), 1, now, now);
@@ -375,7 +377,9 @@ fn threads_spend_each_cell_once() {
                 while matches!(bench.leases.spend(&charge(&quota, 3), 1, SECOND), Spend::Spent { .. }) {
                     spent.fetch_add(3, Ordering::Relaxed);
                     // As when another limit refuses.
-                    if spent.load(Ordering::Relaxed) % 2 == 0 && bench.leases.unspend(charge(&quota, 1).key, 5, 2, SECOND) {
+                    if spent.load(Ordering::Relaxed).is_multiple_of(2)
+                        && bench.leases.unspend(charge(&quota, 1).key, 5, 2, SECOND)
+                    {
                         spent.fetch_sub(2, Ordering::Relaxed);
                     }
                 }

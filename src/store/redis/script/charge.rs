@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use super::numbers::{Kind, Numbers};
 use super::{Args, Garbled, Invocation, Reply, Script, StoreKey, script};
 use crate::clock::Nanos;
-use crate::store::redis::Answer;
 use crate::limit::{Boost, Outcome, Quota, Verdict};
+use crate::store::redis::Answer;
 
 /// What is asked of one counter.
 #[derive(Debug, Clone)]
@@ -199,8 +199,7 @@ fn verdict(numbers: &Numbers, cost: u64, exceeds: bool, retry_after: Nanos) -> V
 }
 
 fn windowed(numbers: &Numbers, verdict: Verdict, remaining: u64, reset_after: Nanos, until_end: Nanos, window: u64) -> Answer {
-    let outcome =
-        Outcome { verdict, limit: numbers.count, remaining, reset_after, delay: 0, boost: Boost::NONE, mark: window };
+    let outcome = Outcome { verdict, limit: numbers.count, remaining, reset_after, delay: 0, boost: Boost::NONE, mark: window };
     Answer { outcome, granted: 0, until_end, window }
 }
 
