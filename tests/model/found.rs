@@ -7,7 +7,7 @@ use crate::subject::Counter;
 use tollgate::clock::{Nanos, SECOND};
 use tollgate::limit::Algorithm::{self, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 use tollgate::limit::{Boost, Interned, Quota, Verdict};
-use tollgate::store::Taken;
+use tollgate::store::{Origin, Taken};
 
 #[test]
 fn a_lowered_rate_admits_when_it_said_it_would() {
@@ -57,7 +57,7 @@ fn a_log_gives_back_what_was_reserved_whoever_looked_meanwhile() {
     let fixture = Fixture::new(100);
     let log = stored(&fixture, 5, 10, SlidingLog);
     let five = charge(SPACES[0], key(0, 0), &log, 5);
-    let taken = Taken::of(&five, &fixture.store.charge(&[five], 100).outcomes[0]);
+    let taken = Taken::of(&five, &fixture.store.charge(&[five], 100).outcomes[0], Origin::Memory);
     assert!(!fixture.store.charge(&[five], 99).conforms);
     fixture.store.settle(&taken, 0, 101);
     assert_eq!(fixture.used(&five, 101), 0);
@@ -68,7 +68,7 @@ fn a_settlement_after_a_reload_to_a_log_gives_back() {
     let fixture = Fixture::new(100);
     let (hourly, daily) = (stored(&fixture, 10, 3600, Gcra), stored(&fixture, 100, 86_400, SlidingLog));
     let five = charge(SPACES[0], key(0, 0), &hourly, 5);
-    let taken = Taken::of(&five, &fixture.store.charge(&[five], 0).outcomes[0]);
+    let taken = Taken::of(&five, &fixture.store.charge(&[five], 0).outcomes[0], Origin::Memory);
     assert!(fixture.store.charge(&[charge(SPACES[0], key(0, 0), &daily, 1)], SECOND).conforms);
     fixture.store.settle(&taken, 0, 2 * SECOND);
     assert_eq!(fixture.used(&charge(SPACES[0], key(0, 0), &daily, 0), 2 * SECOND), 1);
@@ -147,7 +147,7 @@ fn what_waits_behind_a_place_keeps_its_own() {
         let fixture = Fixture::new(100);
         let delayed = fixture.intern(quota(1, 1, algorithm).delaying(Duration::from_secs(10), 100).unwrap());
         let one = charge(SPACES[0], key(0, 0), &delayed, 1);
-        let [first, last] = [(); 2].map(|()| Taken::of(&one, &fixture.store.charge(&[one], 0).outcomes[0]));
+        let [first, last] = [(); 2].map(|()| Taken::of(&one, &fixture.store.charge(&[one], 0).outcomes[0], Origin::Memory));
         let next = || fixture.store.peek(&[one], 0).outcomes[0].delay;
         let full = next();
         fixture.store.settle(&first, 0, 0);

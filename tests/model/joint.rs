@@ -8,7 +8,7 @@ use crate::store::{Fixture, Model, SPACES, charge, key, unmarked, wait};
 use tollgate::clock::Nanos;
 use tollgate::limit::Algorithm::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 use tollgate::limit::{Charge, Interned, Quota};
-use tollgate::store::{Sweep, Taken};
+use tollgate::store::{Origin, Sweep, Taken};
 
 #[test]
 fn all_or_none_and_the_longest_wait_is_enough() {
@@ -120,7 +120,7 @@ impl<'f> Run<'f> {
         if told.conforms {
             self.admitted += 1;
             for (charge, outcome) in charges.iter().zip(&answer.outcomes).filter(|(charge, _)| charge.cost > 0) {
-                self.taken.push((Taken::of(charge, outcome), self.model.receipt(charge, self.now)));
+                self.taken.push((Taken::of(charge, outcome, Origin::Memory), self.model.receipt(charge, self.now)));
             }
             return;
         }

@@ -10,7 +10,7 @@ use crate::store::{Fixture, SPACES, charge, key};
 use tollgate::clock::{Nanos, SECOND};
 use tollgate::limit::Algorithm::{self, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 use tollgate::limit::{Charge, Interned, Key, Quota};
-use tollgate::store::Taken;
+use tollgate::store::{Origin, Taken};
 
 #[test]
 fn a_hot_counter_admits_exactly_its_limit() {
@@ -122,7 +122,7 @@ fn reserve_and_settle(fixture: &Fixture, charges: &[Charge<'_>], random: &mut Ra
     }
     let cost = random.below(charges[0].cost + 1);
     for (charge, outcome) in charges.iter().zip(&charged.outcomes) {
-        fixture.store.settle(&Taken::of(charge, outcome), cost, NOW);
+        fixture.store.settle(&Taken::of(charge, outcome, Origin::Memory), cost, NOW);
     }
     cost
 }

@@ -8,7 +8,7 @@ use crate::store::{Fixture, Model, SPACES, charge, key, unmarked};
 use tollgate::clock::Nanos;
 use tollgate::limit::Algorithm::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 use tollgate::limit::{Interned, Key, Quota};
-use tollgate::store::Taken;
+use tollgate::store::{Origin, Taken};
 
 #[test]
 fn usage_moves_in_cells_between_all_algorithms() {
@@ -91,7 +91,7 @@ impl Run {
         let expected = self.model.charge(&[charge], self.now);
         assert_eq!(told, expected, "seed {} at {}: {charge:?}, {:?}", self.seed, self.now, self.model);
         if told.conforms && cost > 0 {
-            self.taken.push((Taken::of(&charge, &answer.outcomes[0]), self.model.receipt(&charge, self.now)));
+            self.taken.push((Taken::of(&charge, &answer.outcomes[0], Origin::Memory), self.model.receipt(&charge, self.now)));
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::SECOND;
 use crate::limit::{Algorithm, Boost, Interned, Key, KeyHasher, Quota, Verdict};
+use crate::store::Origin;
 
 struct Fixture {
     store: MemoryStore,
@@ -324,7 +325,7 @@ fn a_settlement_takes_and_gives_exactly_the_difference() {
         let quota = f.quota(10, 3600, algorithm);
         let key = f.key("k");
         let reserved = charge(key, &quota, 4);
-        let take = |now| Taken::of(&reserved, &f.store.charge(&[reserved], now).outcomes[0]);
+        let take = |now| Taken::of(&reserved, &f.store.charge(&[reserved], now).outcomes[0], Origin::Memory);
         f.store.settle(&take(0), 1, SECOND / 1000);
         assert_eq!(f.remaining(key, &quota, SECOND / 1000), 9, "{algorithm:?} gives back");
         f.store.settle(&take(SECOND / 1000), 7, SECOND / 500);
@@ -340,7 +341,7 @@ fn a_settlement_after_a_reload_is_in_cells_of_the_quota_in_force() {
     let f = fixture(100);
     let (hourly, daily) = (f.quota(10, 3600, Algorithm::Gcra), f.quota(100, 86_400, Algorithm::SlidingLog));
     let key = f.key("k");
-    let taken = Taken::of(&charge(key, &hourly, 5), &f.store.charge(&[charge(key, &hourly, 5)], 0).outcomes[0]);
+    let taken = Taken::of(&charge(key, &hourly, 5), &f.store.charge(&[charge(key, &hourly, 5)], 0).outcomes[0], Origin::Memory);
     assert!(f.store.charge(&[charge(key, &daily, 1)], 0).conforms);
     f.store.settle(&taken, 0, 0);
     assert_eq!(f.remaining(key, &daily, 0), 99);
@@ -352,7 +353,7 @@ fn only_the_last_place_of_a_queue_is_given_back() {
     let quota = Quota::new(1, Duration::from_secs(1), None, Algorithm::LeakyBucket).unwrap();
     let quota = f.quotas.intern(quota.delaying(Duration::from_secs(10), 100).unwrap()).unwrap();
     let one = charge(f.key("k"), &quota, 1);
-    let places: Vec<_> = (0..3).map(|_| Taken::of(&one, &f.store.charge(&[one], 0).outcomes[0])).collect();
+    let places: Vec<_> = (0..3).map(|_| Taken::of(&one, &f.store.charge(&[one], 0).outcomes[0], Origin::Memory)).collect();
     let next = || f.store.peek(&[one], 0).outcomes[0].delay;
     assert_eq!(next(), 3 * SECOND);
     f.store.settle(&places[1], 0, 0);
@@ -384,7 +385,7 @@ fn a_newcomers_refund_is_what_he_paid() {
     let warmup = Warmup { glide: 3600 * SECOND, factor: Boost(2048), space: SpaceId(2), memory };
     let quota = f.quota(10, 60, Algorithm::Gcra);
     let visit = Charge { warmup: Some((&warmup, f.key("k"))), ..charge(f.key("k"), &quota, 15) };
-    let taken = Taken::of(&visit, &f.store.charge(&[visit], 0).outcomes[0]);
+    let taken = Taken::of(&visit, &f.store.charge(&[visit], 0).outcomes[0], Origin::Memory);
     f.store.settle(&taken, 5, 0);
     assert_eq!(f.store.peek(&[Charge { cost: 0, ..visit }], 0).outcomes[0].remaining, 15);
 }
