@@ -2,11 +2,11 @@
 
 mod certificates;
 mod endpoints;
+mod stores;
 mod times;
 mod watch;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,20 +20,17 @@ use tracing::{info, warn};
 
 use crate::admin::{self, Control, Reloaded};
 use crate::admission::Registries;
-use crate::clock::Clock;
 use crate::compile::{Ground, compile};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{MainFile, Source};
 use crate::identity::jwt::KeyRing;
 use crate::issuer::Fetcher;
-use crate::limit::{Calendars, KeyHasher};
+use crate::limit::Calendars;
 use crate::proxy::GatewayParts;
 use crate::server::{ListenError, Server};
 use crate::snapshot::{Current, Process, Snapshot};
 use crate::socket::{self, Address, Sharing, SocketFile};
-use crate::store::redis::SharedStore;
-use crate::store::redis::link::{self, Link};
-use crate::store::{Budget, MemoryStore, Store, Sweep};
+use crate::store::{Store, Sweep};
 use crate::telemetry::access_log::{self, Output, Queue};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 
@@ -130,12 +127,10 @@ impl App {
         let registry = Registry::new(workers);
         let times = Times::start();
         let calendars = Calendars::new(times.wall.clone());
-        // Gateways that share counters must call them the same.
-        let hasher = process.shared_store.as_ref().map(|shared| KeyHasher::keyed(shared.key)).unwrap_or_default();
-        let ground = Ground { registry: registry.clone(), calendars, hasher, ..Ground::default() };
+        let ground = Ground { registry: registry.clone(), calendars, hasher: stores::hasher(&process), ..Ground::default() };
         let snapshot = compiled(&ground)?;
         let (process, listeners) = (snapshot.process.clone(), snapshot.listeners.clone());
-        let store = start_store(&ground, &snapshot, &times.clock)?;
+        let store = stores::start(&ground, &snapshot, &times.clock)?;
         times.tell(&snapshot);
         let fetcher = start_fetcher(&registry, &snapshot)?;
         let certificates = Certificates::start(&registry, &snapshot, times.unix_now());
@@ -282,7 +277,7 @@ impl App {
                 warn!(setting = name, "this change takes effect at the next start");
             }
         }
-        self.store.memory.arrange(&budgets(&snapshot));
+        self.store.memory.arrange(&stores::budgets(&snapshot));
         self.times.tell(&snapshot);
         self.fetcher.follow(fetched_keys(&snapshot));
         self.certificates.follow(&snapshot, self.times.unix_now());
@@ -293,7 +288,7 @@ impl App {
                 info!(listener = &*listener.name, address, "listening");
             }
         }
-        let budgets = budgets(&snapshot);
+        let budgets = stores::budgets(&snapshot);
         self.current.replace(snapshot);
         self.store.memory.retire(&budgets);
         self.retired.push(before);
@@ -341,25 +336,6 @@ fn raise_file_limit() {
     }
 }
 
-fn start_store(ground: &Ground, snapshot: &Snapshot, clock: &Clock) -> io::Result<Arc<Store>> {
-    let memory = MemoryStore::new(ground.quotas.clone());
-    memory.arrange(&budgets(snapshot));
-    let shared = snapshot.process.shared_store.as_ref().map(|shared| {
-        let settings = link::Settings { instance: instance_name(), ..shared.settings.clone() };
-        let link = Link::start(settings, clock.clone(), &ground.registry)?;
-        Ok::<_, io::Error>(SharedStore::new(link, &ground.quotas, MAX_LEASES, clock.clone(), &ground.registry))
-    });
-    let store = Arc::new(Store { memory, shared: shared.transpose()? });
-    SharedStore::start_tending(&store);
-    Ok(store)
-}
-
-/// What this process is called among the gateways of a store. Another start is another gateway.
-fn instance_name() -> String {
-    let random = |seed: u8| RandomState::new().hash_one(seed);
-    format!("{:016x}{:016x}", random(1), random(2))
-}
-
 fn start_fetcher(registry: &Registry, snapshot: &Snapshot) -> io::Result<Fetcher> {
     let fetcher = Fetcher::start(registry.clone())?;
     fetcher.follow(fetched_keys(snapshot));
@@ -369,10 +345,6 @@ fn start_fetcher(registry: &Registry, snapshot: &Snapshot) -> io::Result<Fetcher
 /// The keys that have to be kept fresh.
 fn fetched_keys(snapshot: &Snapshot) -> Option<&Arc<KeyRing>> {
     snapshot.identity.jwt.as_ref().map(|verifier| &verifier.keys).filter(|ring| ring.remote.is_some())
-}
-
-fn budgets(snapshot: &Snapshot) -> Vec<Budget> {
-    snapshot.rooms.iter().map(|room| room.budget.clone()).collect()
 }
 
 impl ReloadCounters {
@@ -451,8 +423,6 @@ impl Process {
     }
 }
 
-/// Busy counters of limits that are shared; what is beyond is asked of the store each time.
-const MAX_LEASES: usize = 65_536;
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// A change of the file is in force well within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(150);

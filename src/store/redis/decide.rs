@@ -123,9 +123,11 @@ impl SharedStore {
         for group in wanted.chunk_by(|a, b| a.sharing.entity == b.sharing.entity) {
             under_way.push((SmallVec::from_slice(group), self.begin(asking, SmallVec::from_slice(group))));
         }
+        // The link keeps the same time; this one is for when its thread does not come round to it.
+        let deadline = tokio::time::Instant::now() + self.link.settings().timeout;
         for (group, answers) in under_way {
             let answers = match answers {
-                Some(answers) => answers.await.ok().flatten(),
+                Some(answers) => tokio::time::timeout_at(deadline, answers).await.ok().and_then(Result::ok).flatten(),
                 None => None,
             };
             self.note(&group, answers, asking, steps);
