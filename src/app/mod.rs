@@ -126,8 +126,12 @@ impl App {
         let workers = worker_count(&process);
         let registry = Registry::new(workers);
         let times = Times::start();
-        let calendars = Calendars::new(times.wall.clone());
-        let ground = Ground { registry: registry.clone(), calendars, hasher: stores::hasher(&process), ..Ground::default() };
+        let ground = Ground {
+            registry: registry.clone(),
+            calendars: Calendars::new(times.wall.clone()),
+            hasher: stores::hasher(&process),
+            ..Ground::default()
+        };
         let snapshot = compiled(&ground)?;
         let (process, listeners) = (snapshot.process.clone(), snapshot.listeners.clone());
         let store = stores::start(&ground, &snapshot, &times.clock)?;

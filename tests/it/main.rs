@@ -25,6 +25,7 @@ mod lifecycle;
 mod limits;
 mod logs;
 mod pictures;
+mod redis;
 mod regressions;
 mod repository;
 mod smuggling;

@@ -88,7 +88,7 @@ impl Invocation {
 
 /// The name that servers know a script by.
 #[must_use]
-pub fn sha(text: &str) -> String {
+pub(super) fn sha(text: &str) -> String {
     let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
     digest.as_ref().iter().fold(String::with_capacity(40), |mut hex, byte| {
         // Into memory: can't go wrong.

@@ -8,6 +8,7 @@
 //! * [`Origin`] is an upstream that keeps every byte it was sent, framed strictly.
 //! * [`H2Origin`] is one that speaks HTTP/2, frame by frame.
 //! * [`Client`] speaks HTTP/1 and [`H2`] HTTP/2, byte by byte.
+//! * [`RedisServer`] starts `redis-server` on a free port and ends it by process id.
 //! * [`Table`] runs every row of a table and reports all that failed.
 //!
 //! No test sleeps to be right: it waits for a condition with [`until`].
@@ -18,6 +19,7 @@ mod h2;
 mod h2_origin;
 pub(crate) mod hpack;
 mod origin;
+pub(crate) mod redis;
 mod table;
 mod tls;
 
@@ -27,6 +29,7 @@ pub(crate) use h2::{H2, H2Reply, PREFACE, code, flag, kind, setting};
 pub(crate) use h2_origin::{Call, H2Origin, H2Seen, Hello, Piece};
 pub(crate) use hpack::encode as header_block;
 pub(crate) use origin::{Ending, Exchange, Exchange as OriginExchange, Next, Origin, Seen, Unreachable};
+pub(crate) use redis::{RedisClient, RedisServer};
 pub(crate) use table::{Sees, Table, fits, reached};
 pub(crate) use tls::{Authority, Dial, Leaf, Serve, Wire, fingerprint};
 

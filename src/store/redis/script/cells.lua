@@ -24,12 +24,10 @@ local function cells()
     return string.sub(log, 1, place) .. many(time, count) .. string.sub(log, place + 1)
   end
 
-  -- The clock went back by more than a period: cells from beyond were made just now. And whether there were any.
+  -- The clock went back by a period or more: cells from beyond were made just now.
   local function heal(log, now, period)
-    local kept = before(log, now + period + 1)
-    local beyond = #log / 7 - kept
-    if beyond == 0 then return log, false end
-    return with(string.sub(log, 1, kept * 7), now, beyond), true
+    local kept = before(log, now + period)
+    return with(string.sub(log, 1, kept * 7), now, #log / 7 - kept)
   end
 
   return at, before, many, with, heal

@@ -100,7 +100,7 @@ for i = 1, #KEYS do
     elseif kept then
       local stored, counted, stored_end = string.match(kept, '^(%d+):(%d+):?(%d*)$', length + 1)
       stored, counted = whole(stored), whole(counted)
-      if counted and counted <= 4294967295 and stored >= number then
+      if stored and counted and counted <= 4294967295 and stored >= number then
         count = counted
         if stored == number + 1 then
           -- The clock went back a little.
@@ -186,9 +186,17 @@ for i = 1, #KEYS do
       log = many(now, math.min(carried(kept, i), limit))
       foreign = log ~= ''
     elseif kept and (#kept - length) % 7 == 0 then
-      log, healed = heal(sub(kept, length + 1), now, period)
+      log = sub(kept, length + 1)
     end
-    local count, ended = #log / 7, before(log, now - period + 1)
+    local count, ended = #log / 7, 0
+    if count > 0 then
+      -- What had ended when the newest was written has ended for good, even if the clock went back since.
+      local newest = place(log, count)
+      ended = before(log, math.max(newest, now) - period + 1)
+      if newest >= now + period then
+        log, count, ended, healed = heal(sub(log, ended * 7 + 1), now, period), count - ended, 0, true
+      end
+    end
     local used = count - ended
     local latest, retry = used > 0 and place(log, count) or 0, 0
     exceeds = cost > 0 and cost > limit - used

@@ -26,7 +26,8 @@ use std::fmt::{self, Write as _};
 
 use smallvec::SmallVec;
 
-use super::invocation::{Args, Invocation, Script, StoreKey};
+pub use super::Answer;
+pub use super::invocation::{Args, Invocation, Script, StoreKey};
 use crate::limit::{Key, QuotaId};
 
 pub use beat::{beat, beaten, leave};

@@ -51,14 +51,14 @@ local function quotas()
   -- A fixed window's count: of the stored window if it is the current one or the next, of none if it is past. One that is further ahead
   -- keeps its count in the current window.
   local function fixed(number, stored, count)
-    if not count or stored < number then return number, 0 end
+    if not (stored and count) or stored < number then return number, 0 end
     if stored > number + 1 then return number, count end
     return stored, count
   end
 
   -- A sliding window's counts as they stand now: number, current, previous, and how much has passed (less than 0: it is ahead).
   local function sliding(quota, number, passed, stored, current, previous)
-    if not previous then return number, 0, 0, passed end
+    if not (stored and current and previous) then return number, 0, 0, passed end
     previous = math.min(previous, quota.count)
     local gap = number - stored
     if gap == 1 then return number, 0, math.min(current, quota.count), passed end
@@ -79,9 +79,9 @@ local function quotas()
     local a, b, c = fields(state)
     if quota.kind == 'c' then return c and now < c and b or 0 end
     if quota.kind == 's' then
-      if #state % 7 ~= 0 then return 0 end
-      local _, before = cells()
-      return #state / 7 - before(state, now - quota.period + 1)
+      if #state == 0 or #state % 7 ~= 0 then return 0 end
+      local at, before = cells()
+      return #state / 7 - before(state, math.max(at(state, #state / 7), now) - quota.period + 1)
     end
     local number, passed = place(quota, phase, now)
     if quota.kind == 'f' then

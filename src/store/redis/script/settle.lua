@@ -11,6 +11,7 @@ else
 end
 local rule = quotas()
 local phase, mark, cost = ARGV[4] + 0, ARGV[5] ~= '' and ARGV[5] + 0 or nil, ARGV[6] + 0
+if cost == 0 then return 0 end
 local less = max(-cost, 0)
 local held = call('MGET', KEYS[1])[1]
 -- Under the quota that is in force now, which may be another than it was charged under.
@@ -42,8 +43,6 @@ if quota.time then
   elseif cost > 0 then
     local backlog = min(max(tat - now, 0), quota.ceiling)
     tat = now + min(backlog + rule.time_of(quota, cost), quota.ceiling)
-  else
-    return 0
   end
   return keep(text .. format('%.0f', tat), max(tat - now, 0))
 end
@@ -78,7 +77,7 @@ if quota.kind == 'f' or quota.kind == 'c' then
     if mark and mark ~= window then return 0 end
     counted = max(counted - less, 0)
   else
-    counted = min(counted + max(cost, 0), 4294967295)
+    counted = min(counted + cost, 4294967295)
   end
   local value = text .. window .. ':' .. counted
   if quota.kind == 'c' then value = value .. ':' .. format('%.0f', tail or ends) end
@@ -99,13 +98,17 @@ if quota.kind == 'w' then
       return 0
     end
   else
-    current = min(current + max(cost, 0), 1048575)
+    current = min(current + cost, 1048575)
   end
   return keep(text .. window .. ':' .. current .. ':' .. previous, 2 * quota.period - since)
 end
 
 local at, before, many, with, heal = cells()
 local log = state and #state % 7 == 0 and state or ''
+if log ~= '' then
+  -- As in `charge.lua`: what had ended when the newest was written has ended for good.
+  log = string.sub(log, before(log, at(log, #log / 7) - quota.period + 1) * 7 + 1)
+end
 if less > 0 then
   local first, last = 0, 0
   if mark then
@@ -117,7 +120,7 @@ if less > 0 then
   else
     log = string.sub(log, 1, max(#log / 7 - less, 0) * 7)
   end
-elseif cost > 0 then
+else
   log = string.sub(log, before(log, now - quota.period + 1) * 7 + 1)
   log = heal(log, now, quota.period)
   local count = min(cost, quota.count)
