@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Control, error_json, json_body, with_allow};
 use crate::request::path::percent_decode;
 use crate::telemetry::metrics::{self, Family, Sample};
-use crate::upstream::{EndpointState, UpstreamState};
+use crate::upstream::{AdaptiveState, EndpointState, UpstreamState};
 
 /// Answers for `/upstreams` and what is below; `None` for other paths.
 pub(super) fn answer(control: &Control, method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
@@ -57,6 +57,12 @@ pub(super) fn samples(control: &Control) -> Vec<Sample> {
     let panic =
         |state: &UpstreamState| Sample::number(metrics::UPSTREAM_PANIC, &[("upstream", &*state.name)], u64::from(state.panics));
     let mut samples: Vec<_> = states.iter().map(panic).collect();
+    let loads: Vec<_> = states.iter().filter_map(|state| Some((&*state.name, state.adaptive?))).collect();
+    samples
+        .extend(loads.iter().map(|(name, load)| Sample::number(metrics::LOAD_LIMIT, &[("upstream", name)], load.limit.into())));
+    samples.extend(loads.iter().map(|(name, load)| Sample::number(metrics::LOAD, &[("upstream", name)], load.in_flight.into())));
+    samples.extend(loads.iter().map(|(name, load)| Sample::time(metrics::LOAD_BASELINE, &[("upstream", name)], load.baseline)));
+    samples.extend(loads.iter().map(|(name, load)| Sample::time(metrics::LOAD_LATENCY, &[("upstream", name)], load.latency)));
     samples.extend(gauge(metrics::ENDPOINT_HEALTHY, |endpoint| u64::from(endpoint.healthy)));
     samples.extend(gauge(metrics::ENDPOINT_EJECTED, |endpoint| u64::from(endpoint.ejected_until.is_some())));
     samples.extend(gauge(metrics::ENDPOINT_DRAINED, |endpoint| u64::from(endpoint.drained)));
@@ -66,7 +72,21 @@ pub(super) fn samples(control: &Control) -> Vec<Sample> {
 
 fn shown(state: &UpstreamState) -> Value {
     let endpoints: Vec<_> = state.endpoints.iter().map(shown_endpoint).collect();
-    json!({ "name": &*state.name, "panic": state.panics, "endpoints": endpoints })
+    let mut shown = json!({ "name": &*state.name, "panic": state.panics, "endpoints": endpoints });
+    if let (Some(load), Some(shown)) = (&state.adaptive, shown.as_object_mut()) {
+        shown.insert("adaptive_concurrency".to_owned(), shown_load(load));
+    }
+    shown
+}
+
+fn shown_load(load: &AdaptiveState) -> Value {
+    json!({
+        "limit": load.limit,
+        "in_flight": load.in_flight,
+        "baseline_us": load.baseline / 1000,
+        "latency_us": load.latency / 1000,
+        "mode": if load.enforced { "enforce" } else { "shadow" },
+    })
 }
 
 fn shown_endpoint(state: &EndpointState) -> Value {

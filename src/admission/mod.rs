@@ -37,6 +37,12 @@ impl Permit {
         self.waiting.as_ref().map(|waiting| (waiting.delay, waiting.limit))
     }
 
+    /// For a copy of the request, which nobody counts: it holds no slot.
+    #[must_use]
+    pub fn of_copy(&self) -> Self {
+        Self { _held: SmallVec::new(), _shared: Vec::new(), waiting: None }
+    }
+
     /// What limits that only watch took: given back too, if the request leaves while it waits.
     pub fn also_took(&mut self, charges: &[Charge<'_>], outcomes: &Outcomes, origins: &[Origin]) {
         if let Some(waiting) = &mut self.waiting {
@@ -146,6 +152,11 @@ fn queued(
         (outcome.verdict, outcome.remaining) = (Verdict::Exceeds { retry_after }, 0);
     }
     waiting
+}
+
+/// Gives back what an admitted request has been charged: it won't go on after all, for a reason that is not the client's.
+pub fn give_back(store: &Store, charges: &[Charge<'_>], outcomes: &Outcomes, origins: &[Origin], now: Nanos) {
+    waiting::taken(charges, outcomes, origins).for_each(|taken| store.settle(&taken, 0, now));
 }
 
 /// Charges each shadow limit for itself. Only for requests that were admitted.

@@ -63,7 +63,11 @@ impl Waiting {
     }
 }
 
-fn taken<'c>(charges: &'c [Charge<'_>], outcomes: &'c Outcomes, origins: &'c [Origin]) -> impl Iterator<Item = Taken> + 'c {
+pub(super) fn taken<'c>(
+    charges: &'c [Charge<'_>],
+    outcomes: &'c Outcomes,
+    origins: &'c [Origin],
+) -> impl Iterator<Item = Taken> + 'c {
     let origins = origins.iter().copied().chain(std::iter::repeat(Origin::Memory));
     let conforming = charges.iter().zip(outcomes).zip(origins).filter(|((_, outcome), _)| outcome.verdict.conforms());
     conforming.map(|((charge, outcome), origin)| Taken::of(charge, outcome, origin))

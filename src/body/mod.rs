@@ -6,6 +6,7 @@
 //! neither clients nor upstreams: the source is a parameter.
 
 mod patience;
+mod tap;
 mod unread;
 pub mod usage;
 
@@ -19,7 +20,9 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use crate::clock::deadline::Deadline;
+use crate::clock::{Nanos, saturating_nanos};
 pub use patience::Patience;
+pub use tap::{BodyCopy, CopyTooLarge, Tap};
 pub use unread::{LINGER, LINGER_BYTES, Unread};
 
 /// Why a request body ended before its end.
@@ -45,20 +48,34 @@ pub struct RequestBody<B> {
     inner: B,
     left: u64,
     idle: Deadline,
-    patience: Duration,
+    patience: Nanos,
     armed: bool,
+    tap: Option<Box<Tapped>>,
+}
+
+/// Who looks on, and how many bytes are still to come if that is known.
+#[derive(Debug)]
+struct Tapped {
+    tap: Box<dyn Tap>,
+    left: Option<u64>,
+    next: Option<Box<Self>>,
 }
 
 impl<B> RequestBody<B> {
     /// At most `max` bytes, and never more than `patience` between two of them.
     #[must_use]
     pub fn new(inner: B, max: u64, patience: Duration) -> Self {
-        Self { inner, left: max, idle: Deadline::new(), patience, armed: false }
+        Self { inner, left: max, idle: Deadline::new(), patience: saturating_nanos(patience), armed: false, tap: None }
+    }
+
+    /// Lets somebody look on. Who knows the body's `length` may stop reading behind its last byte.
+    pub fn tap(&mut self, tap: Box<dyn Tap>, length: Option<u64>) {
+        self.tap = Some(Box::new(Tapped { tap, left: length, next: self.tap.take() }));
     }
 
     /// From now on never more than `patience` between two bytes.
     pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+        self.patience = saturating_nanos(patience);
         self.armed = false;
     }
 }
@@ -74,7 +91,7 @@ where
         let this = self.get_mut();
         let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
             if !this.armed {
-                this.idle.arm(this.patience);
+                this.idle.arm(Duration::from_nanos(this.patience));
                 this.armed = true;
             }
             ready!(this.idle.poll_due(cx));
@@ -82,13 +99,21 @@ where
         };
         this.armed = false;
         Poll::Ready(match frame {
-            None => None,
+            None => {
+                if let Some(tapped) = &mut this.tap {
+                    tapped.ended();
+                }
+                None
+            }
             Some(Err(error)) => Some(Err(classify(&error))),
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX));
                 match this.left.checked_sub(length) {
                     Some(left) => {
                         this.left = left;
+                        if let Some(tapped) = &mut this.tap {
+                            tapped.passed(&frame, length, this.inner.is_end_stream());
+                        }
                         Some(Ok(frame))
                     }
                     None => Some(Err(RequestBodyError::TooLarge)),
@@ -103,6 +128,28 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+impl Tapped {
+    fn passed(&mut self, frame: &Frame<Bytes>, length: u64, was_last: bool) {
+        if let Some(data) = frame.data_ref() {
+            self.tap.passed(data);
+        }
+        self.left = self.left.map(|left| left.saturating_sub(length));
+        if was_last || frame.is_trailers() || self.left == Some(0) {
+            self.tap.ended();
+        }
+        if let Some(next) = &mut self.next {
+            next.passed(frame, length, was_last);
+        }
+    }
+
+    fn ended(&mut self) {
+        self.tap.ended();
+        if let Some(next) = &mut self.next {
+            next.ended();
+        }
     }
 }
 

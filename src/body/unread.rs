@@ -13,18 +13,31 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::clock::deadline::Deadline;
 
-/// A client's body, which is read for a moment longer than anybody wants it.
+/// A client's body, which is read for a moment longer than anybody wants it; or one that is here already.
 #[derive(Debug)]
 pub struct Unread<B: Body<Data = Bytes> + Unpin + 'static> {
-    body: Option<B>,
+    body: Source<B>,
     lingers: bool,
+}
+
+#[derive(Debug)]
+enum Source<B> {
+    Coming(B),
+    /// Boxed: it is rare, and so makes nothing larger.
+    Here(Box<Bytes>),
 }
 
 impl<B: Body<Data = Bytes> + Unpin + 'static> Unread<B> {
     /// `lingers` is for HTTP/2; an HTTP/1.1 connection sees to itself.
     #[must_use]
     pub fn new(body: B, lingers: bool) -> Self {
-        Self { body: Some(body), lingers }
+        Self { body: Source::Coming(body), lingers }
+    }
+
+    /// Bytes at hand, which nobody sends any more.
+    #[must_use]
+    pub fn here(bytes: Bytes) -> Self {
+        Self { body: Source::Here(Box::new(bytes)), lingers: false }
     }
 }
 
@@ -34,23 +47,36 @@ impl<B: Body<Data = Bytes> + Unpin + 'static> Body for Unread<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match &mut self.get_mut().body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+            Source::Coming(body) => Pin::new(body).poll_frame(cx),
+            Source::Here(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Source::Here(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **bytes))))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Source::Coming(body) => body.is_end_stream(),
+            Source::Here(bytes) => bytes.is_empty(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match &self.body {
+            Source::Coming(body) => body.size_hint(),
+            Source::Here(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+        }
     }
 }
 
 impl<B: Body<Data = Bytes> + Unpin + 'static> Drop for Unread<B> {
     fn drop(&mut self) {
-        let Some(mut body) = self.body.take().filter(|body| self.lingers && !body.is_end_stream()) else { return };
+        if !self.lingers {
+            return;
+        }
+        if self.is_end_stream() {
+            return;
+        }
+        let Source::Coming(mut body) = std::mem::replace(&mut self.body, Source::Here(Box::default())) else { return };
         // A client that has left is found out here, without a task; and there are none when a worker comes to its end.
         let next = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         let goes_on = matches!(next, Poll::Pending | Poll::Ready(Some(Ok(_))));

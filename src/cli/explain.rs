@@ -16,7 +16,7 @@ use crate::clock::{Clock, unix_seconds};
 use crate::identity::jwt::{Cache, Claims, TokenFault};
 use crate::identity::{Identity, Part, identify};
 use crate::limit::WallOffset;
-use crate::policy::{Action, Amount, Limit, Plan, Proceed, Settlement, Subject, plan};
+use crate::policy::{Action, Amount, Limit, Plan, Proceed, Route, Settlement, Side, Split, Subject, UpstreamId, plan};
 use crate::request::{ClientCertificate, ConnInfo, Facts};
 use crate::snapshot::Snapshot;
 use crate::tls::read_small;
@@ -175,11 +175,17 @@ fn report_identity(identity: &Identity<'_>, out: &mut String) {
 fn report_plan(snapshot: &Snapshot, facts: &Facts<'_>, identity: &Identity<'_>, proceed: &Proceed<'_>, out: &mut String) {
     let route = proceed.route;
     match &route.action {
-        Action::Forward(upstream) => {
-            let name = snapshot.upstreams.get(usize::from(upstream.0)).map_or("", |upstream| &upstream.name);
-            say!(out, "route     {} to upstream {name}", route.name);
-        }
+        Action::Forward(upstream) => say!(out, "route     {} to upstream {}", route.name, upstream_name(snapshot, *upstream)),
+        Action::Split(split) => report_split(snapshot, split, route, identity, out),
         Action::Respond { status, .. } => say!(out, "route     {} answers {status}", route.name),
+    }
+    if let Some(mirror) = &route.mirror {
+        say!(
+            out,
+            "mirror    {} of the requests to upstream {}",
+            percent(mirror.sample, 1 << 32),
+            upstream_name(snapshot, mirror.upstream)
+        );
     }
     if proceed.exempt {
         return say!(out, "limits    none: the request is exempt");
@@ -190,7 +196,27 @@ fn report_plan(snapshot: &Snapshot, facts: &Facts<'_>, identity: &Identity<'_>, 
     }
 }
 
-fn verdict(limit: &Limit, subject: &Subject<'_>, route: &crate::policy::Route) -> String {
+fn report_split(snapshot: &Snapshot, split: &Split, route: &Route, identity: &Identity<'_>, out: &mut String) {
+    let all: u64 = split.sides().iter().map(|side| u64::from(side.weight)).sum();
+    let place = split.place(identity.client_hash());
+    let chosen = place.and_then(|place| split.sides().get(place)).map_or("", |side| upstream_name(snapshot, side.upstream));
+    say!(out, "route     {} to upstream {chosen}, always for this client", route.name);
+    let share = |side: &Side| format!("{} {}", upstream_name(snapshot, side.upstream), percent(u64::from(side.weight), all));
+    say!(out, "split     {}", split.sides().iter().map(share).collect::<Vec<_>>().join(", "));
+}
+
+fn upstream_name(snapshot: &Snapshot, upstream: UpstreamId) -> &str {
+    snapshot.upstreams.get(usize::from(upstream.0)).map_or("", |upstream| &upstream.name)
+}
+
+/// With three digits behind the point, and none that say nothing.
+fn percent(part: u64, of: u64) -> String {
+    let thousandths = (u128::from(part) * 100_000 + u128::from(of) / 2) / u128::from(of.max(1));
+    let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+fn verdict(limit: &Limit, subject: &Subject<'_>, route: &Route) -> String {
     if !limit.matcher.matches(subject) {
         return "does not apply: `match` does not hold".to_owned();
     }

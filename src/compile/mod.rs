@@ -3,8 +3,10 @@
 //! The only road from one to the other. All references are resolved here, so nothing later looks up a name; all numbers are
 //! checked here, so nothing later checks again. A problem does not stop the search for more.
 
+mod adaptive;
 mod clients;
 mod costs;
+mod destinations;
 mod health;
 mod identity;
 mod key_prefixes;
@@ -137,12 +139,11 @@ impl<'c> Compiler<'c> {
             self.exceptions(&config.blocked, &Path::root("blocked"), &names, config::IgnoreCase::Limits, Sender::Anybody);
         let (limits, rooms) = self.limits(&names);
         let compiled_routes = self.routes(&names);
-        let compiled_upstreams = self.upstreams();
+        let compiled_upstreams = self.upstreams(names.tiers.len());
         let process = self.process();
         let rejection = self.rejection();
         let limit_metrics = limits.iter().map(|limit| self.limit_metrics(&limit.name, &names)).collect();
-        let route_metrics =
-            config.routes.iter().map(|route| self.route_metrics(&route.name, self.upgrade_metrics(route))).collect();
+        let route_metrics = config.routes.iter().map(|route| self.metrics_of(route)).collect();
         let ignore_case = config.paths.ignore_case == config::IgnoreCase::Always;
         let (identity, identity_headers) = self.identity(names);
         Some(Snapshot {

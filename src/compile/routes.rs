@@ -28,18 +28,20 @@ impl Compiler<'_> {
             let matcher = self.route_matcher(&route.matches, &path.key("match"));
             let action = self.action(route, &path, names);
             let rewrite = route.rewrite.as_ref().and_then(|rewrite| self.rewrite(rewrite, &matcher, &path.key("rewrite")));
-            let request_edits = self.header_edits(&route.request_headers, &path.key("request_headers"));
+            let mut request_edits = self.header_edits(&route.request_headers, &path.key("request_headers"));
             let response_edits = self.header_edits(&route.response_headers, &path.key("response_headers"));
             let timeouts = path.key("timeouts");
             let response_timeout = route.timeouts.response.map(|span| self.positive(span, &timeouts.key("response")));
             let total_timeout = route.timeouts.total.map(|span| self.positive(span, &timeouts.key("total")));
             let upgrades = self.upgrades(route, &path);
+            let mirror = self.mirror(route, &mut request_edits, &path, names);
             let Some(action) = action else { continue };
             routes.push(Route {
                 id: RouteId(u16::try_from(i).unwrap_or(u16::MAX)),
                 name: route.name.as_str().into(),
                 matcher,
                 action,
+                mirror,
                 cost: u64::from(route.cost.unwrap_or(1)),
                 rewrite,
                 request_edits,
@@ -55,14 +57,7 @@ impl Compiler<'_> {
 
     fn action(&mut self, route: &config::Route, path: &Path, names: &Names<'_>) -> Option<Action> {
         match (&route.upstream, &route.respond) {
-            (Some(upstream), None) => {
-                let found = names.upstreams.get(upstream.as_str()).copied();
-                if found.is_none() {
-                    let known: Vec<_> = names.upstreams.keys().copied().collect();
-                    self.unknown(&path.key("upstream"), "upstream", upstream, "upstreams", &known);
-                }
-                found.map(Action::Forward)
-            }
+            (Some(upstream), None) => self.destination(upstream, &path.key("upstream"), names),
             (None, Some(respond)) => {
                 let path = path.key("respond");
                 let status = StatusCode::from_u16(respond.status).ok().filter(|status| (200..600).contains(&status.as_u16()));
@@ -154,6 +149,14 @@ impl Compiler<'_> {
         Some(name)
     }
 
+    pub(super) fn metrics_of(&self, route: &config::Route) -> RouteMetrics {
+        RouteMetrics {
+            sides: self.side_metrics(route),
+            mirror: self.mirror_metrics(route),
+            ..self.route_metrics(&route.name, self.upgrade_metrics(route))
+        }
+    }
+
     pub(super) fn route_metrics(&self, route: &str, upgrades: Option<Box<UpgradeMetrics>>) -> RouteMetrics {
         let registry = &self.ground.registry;
         let class = |code| registry.counter(metrics::REQUESTS, &[("route", route), ("code", code)]);
@@ -161,6 +164,8 @@ impl Compiler<'_> {
             by_class: ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().map(class).collect(),
             duration: registry.histogram(metrics::DURATION, &[("route", route)]),
             upgrades,
+            sides: Vec::new(),
+            mirror: None,
         }
     }
 }

@@ -41,10 +41,12 @@ impl Compiler<'_> {
         Upgrades { protocols, idle, websocket }
     }
 
-    /// Only HTTP/1.1 has upgrades.
+    /// Only HTTP/1.1 has upgrades; with several upstreams all must speak it, since a client does not choose.
     fn speaks_http2(&self, route: &config::Route) -> bool {
-        let upstream = route.upstream.as_ref().and_then(|name| self.config.upstreams.get(name));
-        upstream.is_some_and(|upstream| upstream.protocol == config::UpstreamProtocol::Http2)
+        let mut upstreams = route.upstream.iter().flat_map(config::Destination::names);
+        upstreams.any(|name| {
+            self.config.upstreams.get(name).is_some_and(|upstream| upstream.protocol == config::UpstreamProtocol::Http2)
+        })
     }
 
     fn no_upgrades(&mut self, route: &config::Route, path: &Path) -> Upgrades {

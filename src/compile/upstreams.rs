@@ -12,7 +12,7 @@ use crate::snapshot::{Endpoint, Upstream, UpstreamKind, UpstreamProtocol};
 use crate::tls::ClientTls;
 
 impl Compiler<'_> {
-    pub(super) fn upstreams(&mut self) -> Vec<Upstream> {
+    pub(super) fn upstreams(&mut self, tiers: usize) -> Vec<Upstream> {
         let root = Path::root("upstreams");
         let config = self.config;
         let mut upstreams = Vec::new();
@@ -51,6 +51,7 @@ impl Compiler<'_> {
                 slow_start: upstream.slow_start.0,
                 panic_below: upstream.panic_below.0,
                 health: upstream.health.as_ref().map(|health| self.health(health, &path.key("health"))),
+                adaptive: self.adaptive(upstream, &path, tiers),
                 outlier: upstream.outlier.as_ref().map(|outlier| self.outlier(outlier, &path.key("outlier"))),
             });
         }

@@ -5,9 +5,11 @@
 //!
 //! A key whose capability does not exist yet has the type [`NotYet`], which refuses it by name: never silently ignored.
 
+mod adaptive;
 mod address;
 mod clients_file;
 mod cost;
+mod destination;
 pub mod diagnostic;
 pub mod document;
 mod excerpt;
@@ -34,9 +36,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::units::Span;
+pub use adaptive::AdaptiveConcurrency;
 pub use address::{FileMode, ForwardedHeader, IpPrefixes, TrustedProxy};
 pub use clients_file::ClientsFile;
 pub use cost::{Cost, Delay, HeaderCost, Number, Over, ResponseHeaderCost, ResponseJsonCost};
+pub use destination::{Destination, Mirror};
 pub use health::{Balance, BalanceWord, HashBalance, Health, HealthType, Outlier, SuccessRate};
 pub use identity::{ApiKey, Client, ClientKey, Exception, Identity, IdentityForward, IdentityPart, IpGrouping, Unknown, User};
 pub use limit::{Algorithm, Align, During, Limit, Match, Missing, Mode, Statuses, Warmup};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::{Balance, Endpoint, Health, KeyPair, List, NotYet, Outlier, seconds};
+use super::{AdaptiveConcurrency, Balance, Destination, Endpoint, Health, KeyPair, List, Mirror, NotYet, Outlier, seconds};
 use crate::units::{ByteRate, ByteSize, RateOrUnlimited, Share, Span};
 
 /// Which requests go to a route. All that is given must hold; a list is any-of.
@@ -30,8 +30,10 @@ pub struct Route {
     /// Which requests.
     #[serde(default, rename = "match")]
     pub matches: RouteMatch,
-    /// The upstream to forward to.
-    pub upstream: Option<String>,
+    /// The upstream to forward to, or several by weight.
+    pub upstream: Option<Destination>,
+    /// Copies of requests for another upstream.
+    pub mirror: Option<Mirror>,
     /// A fixed answer instead.
     pub respond: Option<FixedResponse>,
     /// Cells per request in every limit that does not set its own.
@@ -148,6 +150,8 @@ pub struct Upstream {
     pub health: Option<Health>,
     /// Takes out endpoints whose answers are bad.
     pub outlier: Option<Outlier>,
+    /// Finds out how many requests at once are best, and sheds what is more, unimportant tiers first.
+    pub adaptive_concurrency: Option<AdaptiveConcurrency>,
     /// With less than this share of the endpoints in order, all but drained ones are used; `0%`, never, by default.
     #[serde(default = "nothing")]
     pub panic_below: Share,

@@ -10,6 +10,7 @@ mod credential;
 mod forwarded;
 pub mod jwt;
 mod pseudonym;
+mod sameness;
 mod told;
 
 use http::HeaderName;

@@ -8,6 +8,7 @@ mod matcher;
 mod pattern;
 mod route;
 mod schedule;
+mod split;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,6 +27,7 @@ pub use matcher::{Matcher, Sender, Subject, Value};
 pub use pattern::{HostPattern, Pattern, PatternError};
 pub use route::{Action, Found, Piece, Rewrite, Route, RouteId, Routes, Upgrades, UpstreamId};
 pub use schedule::{ActiveSchedules, MAX_SCHEDULES, Schedule, ScheduleId, Schedules, Weekdays};
+pub use split::{Mirror, Side, Split};
 
 /// The compiled routes, limits, exemptions and blocks.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::matcher::Matcher;
 use super::pattern::{HostPattern, Pattern};
+use super::split::{Mirror, Split};
 use crate::headers::HeaderEdits;
 use crate::request::Facts;
 use crate::websocket::Limits;
@@ -32,6 +33,8 @@ pub struct Route {
     pub action: Action,
     /// Cells per request in every limit that does not set its own.
     pub cost: u64,
+    /// Copies for another upstream.
+    pub mirror: Option<Box<Mirror>>,
     /// What upstream sees as the path.
     pub rewrite: Option<Rewrite>,
     /// Changes on the way to upstream.
@@ -64,6 +67,8 @@ pub struct Upgrades {
 pub enum Action {
     /// Forwards.
     Forward(UpstreamId),
+    /// Forwards to one of several.
+    Split(Split),
     /// Answers itself.
     Respond {
         /// The status.
@@ -73,6 +78,14 @@ pub enum Action {
         /// The body.
         body: Bytes,
     },
+}
+
+impl Action {
+    /// Whether something is forwarded at all.
+    #[must_use]
+    pub fn forwards(&self) -> bool {
+        !matches!(self, Self::Respond { .. })
+    }
 }
 
 /// What upstream sees as the path.

@@ -1,6 +1,7 @@
 //! From a plan's charges to a permit or a refusal: the only place that sees both policy and store.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
@@ -16,6 +17,7 @@ use crate::respond::Answer;
 use crate::snapshot::Snapshot;
 use crate::store::redis::Asking;
 use crate::store::{Origin, Outcomes};
+use crate::upstream::{Limited, Shed};
 
 /// Where a client stands: the window that its response reports.
 #[derive(Debug, Default)]
@@ -35,38 +37,39 @@ pub(super) async fn admit<'s>(
     proceed: &Proceed<'s>,
     completion: &mut Completion,
     standing: &mut Standing<'s>,
+    limited: Option<Rc<Limited>>,
 ) -> Result<(), Answer> {
     let now = completion.started;
-    let (decision, shadow) = match &gateway.store.shared {
+    let decision = match &gateway.store.shared {
         // On the heap, so that requests that need no shared store are not larger for it.
         Some(_) if proceed.shared => Box::pin(ask(gateway, snapshot.generation, proceed, now)).await,
-        _ => {
-            let decision = admission::admit(&gateway.store, &gateway.registries, &proceed.slots, &proceed.charges, now);
-            let admitted = decision.verdict.is_ok();
-            (
-                decision,
-                Watched {
-                    outcomes: if admitted { admission::shadow(&gateway.store, &proceed.shadow, now) } else { Outcomes::new() },
-                    origins: Vec::new(),
-                },
-            )
-        }
+        _ => admission::admit(&gateway.store, &gateway.registries, &proceed.slots, &proceed.charges, now),
     };
     let tier = completion.tier;
     let metrics = |limit: u16| snapshot.limit_metrics.get(usize::from(limit));
-    let mut note_shadow = |limit: u16| {
+    let note_shadow = |completion: &mut Completion, limit: u16| {
         if let Some(counter) = metrics(limit).and_then(|metrics| metrics.shadow.get(tier)) {
             counter.one(gateway.lane);
         }
         completion.shadow = Some(limit);
     };
-    decision.shadow_hits.into_iter().for_each(&mut note_shadow);
+    decision.shadow_hits.into_iter().for_each(|limit| note_shadow(completion, limit));
     match decision.verdict {
         Ok(mut permit) => {
             *standing = Standing::at(tightest(&decision.outcomes, &proceed.windows), &decision.outcomes, proceed);
+            if permit.wait().is_some() {
+                completion.wants_place(limited);
+            } else if let Some(limited) = limited
+                && let Err(Shed) = completion.take_place(&limited, now)
+            {
+                admission::give_back(&gateway.store, &proceed.charges, &decision.outcomes, &decision.origins, now);
+                standing.look_again(gateway, now);
+                return Err(Answer::Shed);
+            }
+            let shadow = watch(gateway, snapshot.generation, proceed, now).await;
             for (charge, outcome) in proceed.shadow.iter().zip(&shadow.outcomes) {
                 if !outcome.verdict.conforms() {
-                    note_shadow(charge.limit);
+                    note_shadow(completion, charge.limit);
                 }
             }
             if proceed.settles {
@@ -97,15 +100,20 @@ struct Watched {
     origins: Vec<Origin>,
 }
 
-/// The same with the shared store.
-async fn ask(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos) -> (Decision, Watched) {
+/// Asks the shared store too.
+async fn ask(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos) -> Decision {
     let asking = Asking { store: &gateway.store, generation, lane: gateway.lane, now };
-    let decision = admission::admit_shared(&asking, &gateway.registries, &proceed.slots, &proceed.charges).await;
-    let (outcomes, origins) = match decision.verdict {
-        Ok(_) => admission::shadow_shared(&asking, &proceed.shadow).await,
-        Err(_) => Default::default(),
-    };
-    (decision, Watched { outcomes, origins })
+    admission::admit_shared(&asking, &gateway.registries, &proceed.slots, &proceed.charges).await
+}
+
+/// Charges limits that only watch.
+async fn watch(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos) -> Watched {
+    if proceed.shadow.iter().all(|charge| charge.sharing.is_none()) {
+        return Watched { outcomes: admission::shadow(&gateway.store, &proceed.shadow, now), origins: Vec::new() };
+    }
+    let asking = Asking { store: &gateway.store, generation, lane: gateway.lane, now };
+    let (outcomes, origins) = Box::pin(admission::shadow_shared(&asking, &proceed.shadow)).await;
+    Watched { outcomes, origins }
 }
 
 impl<'s> Standing<'s> {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,11 +15,11 @@ use smallvec::SmallVec;
 use tracing::warn;
 
 use super::gateway::Gateway;
-use super::{Reply, affinity, error};
-use crate::admission::Permit;
+use super::record::Admitted;
+use super::{Reply, affinity, error, mirror};
 use crate::body::{RequestBody, Unread};
 use crate::clock::Nanos;
-use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, Offer, Unsayable, Withheld};
+use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, HeaderEdits, Offer, Unsayable, Withheld};
 use crate::identity::{Identity, KeySource, is_query_pair};
 use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::{Facts, grpc};
@@ -62,9 +63,9 @@ pub(super) fn check_size(facts: &Facts<'_>, route: &Route) -> Result<(), Answer>
 
 /// Carries out the exchange. The permit is held for as long as it takes, and goes on in the response.
 pub(super) async fn forward(
-    gateway: &Gateway,
+    gateway: &Rc<Gateway>,
     way: &Way<'_, '_>,
-    permit: &Permit,
+    Admitted { permit, place, .. }: Admitted<'_>,
     body: Unread<Incoming>,
 ) -> Result<Reply, Answer> {
     let route = way.proceed.route;
@@ -74,7 +75,13 @@ pub(super) async fn forward(
         // HTTP/2 only: a length that the frames may yet contradict. Upstream must not take this for a complete request.
         expect_nothing(&mut body).await?;
     }
-    let body = (!matches!(framing, Framing::None | Framing::Length(0))).then_some(body);
+    let mut body = (!matches!(framing, Framing::None | Framing::Length(0))).then_some(body);
+    if let (Some(place), Some(body)) = (place, &mut body) {
+        body.tap(place.upload(), declared_length(way.facts));
+    }
+    if let Some(mirror) = &route.mirror {
+        mirror::begin(gateway, way, mirror, permit, framing, body.as_mut());
+    }
     let request = Request {
         upstream: way.upstream,
         method: way.facts.method,
@@ -108,16 +115,23 @@ struct Sayable<'w, 'a, 's> {
 
 impl Heads for Sayable<'_, '_, '_> {
     fn http1(&self) -> EndToEndHead {
-        with_forwarding(self.way, self.framing, EndToEndHead::new)
+        with_edits(self.way, self.framing, &self.way.proceed.route.request_edits, EndToEndHead::new)
     }
 
     fn http2(&self, scheme: &Scheme) -> Result<EndToEndFields, Unsayable> {
-        with_forwarding(self.way, self.framing, |forwarding| EndToEndFields::new(forwarding, scheme))
+        with_edits(self.way, self.framing, &self.way.proceed.route.request_edits, |forwarding| {
+            EndToEndFields::new(forwarding, scheme)
+        })
     }
 }
 
-fn with_forwarding<T>(way: &Way<'_, '_>, framing: Framing, say: impl FnOnce(&Forwarding<'_>) -> T) -> T {
-    let route = way.proceed.route;
+/// Says the request, with these edits.
+pub(super) fn with_edits<T>(
+    way: &Way<'_, '_>,
+    framing: Framing,
+    edits: &HeaderEdits,
+    say: impl FnOnce(&Forwarding<'_>) -> T,
+) -> T {
     let sources = way.snapshot.identity.withheld(way.facts);
     let (target, withheld) = (target(way, &sources), withheld(&sources));
     let told: SmallVec<[_; 7]> =
@@ -128,7 +142,7 @@ fn with_forwarding<T>(way: &Way<'_, '_>, framing: Framing, say: impl FnOnce(&For
         framing,
         via_trusted_proxy: way.identity.via_trusted_proxy,
         client: way.identity.address,
-        edits: &route.request_edits,
+        edits,
         identity: &way.snapshot.identity_headers,
         told: &told,
         withheld: &withheld,

@@ -55,6 +55,7 @@ pub struct Gateway {
     refusals: RefCell<HashMap<&'static str, Counter>>,
     grpc: RefCell<HashMap<&'static str, Counter>>,
     sample: Cell<u32>,
+    mirror_sample: Cell<u32>,
     warned: Cell<Nanos>,
     unsaid: Cell<u64>,
 }
@@ -83,6 +84,7 @@ impl Gateway {
             refusals: RefCell::default(),
             grpc: RefCell::default(),
             sample: Cell::new(0),
+            mirror_sample: Cell::new(0),
             warned: Cell::new(0),
             unsaid: Cell::new(0),
         }
@@ -141,10 +143,12 @@ impl Gateway {
 
     /// Whether a request is among the `share` of 2^32 that are logged.
     pub(super) fn sampled(&self, share: u64) -> bool {
-        // A Weyl sequence: exact in the long run and cheaper than randomness.
-        let next = self.sample.get().wrapping_add(0x9e37_79b9);
-        self.sample.set(next);
-        u64::from(next) < share
+        is_among(&self.sample, share)
+    }
+
+    /// Whether a request is among the `share` of 2^32 that have a copy.
+    pub(super) fn mirrors(&self, share: u64) -> bool {
+        is_among(&self.mirror_sample, share)
     }
 
     /// Whether a warning may be said, and how many were not since the last: an upstream that is down must not fill the disk.
@@ -156,6 +160,13 @@ impl Gateway {
         self.warned.set(now.max(1));
         Some(self.unsaid.replace(0))
     }
+}
+
+/// A Weyl sequence: exact in the long run and cheaper than randomness.
+fn is_among(sample: &Cell<u32>, share: u64) -> bool {
+    let next = sample.get().wrapping_add(0x9e37_79b9);
+    sample.set(next);
+    u64::from(next) < share
 }
 
 /// The codes that gRPC has, as labels.

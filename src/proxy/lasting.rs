@@ -49,6 +49,7 @@ pub(super) struct Said {
     pub(super) key: Option<KeyDigest>,
     pub(super) tier: Box<str>,
     pub(super) route: Option<Box<str>>,
+    pub(super) upstream: Option<Box<str>>,
     pub(super) shadow: Option<Box<str>>,
     pub(super) delayed: Nanos,
 }
@@ -109,6 +110,7 @@ impl Lasting {
             tier: &said.tier,
             route: said.route.as_deref(),
             limited_by: None,
+            upstream: said.upstream.as_deref(),
             shadow: said.shadow.as_deref(),
             delayed_us: said.delayed / 1000,
             upgraded: Some(self.agreed.line()),

@@ -5,11 +5,13 @@
 
 mod admit;
 mod affinity;
+mod destination;
 mod error;
 mod forward;
 mod gateway;
 mod lasting;
 mod local;
+mod mirror;
 mod pump;
 mod record;
 mod settle;
@@ -34,6 +36,7 @@ use crate::snapshot::{Listener, Snapshot};
 use crate::upstream::{Received, ResponseBody};
 
 use admit::Standing;
+use destination::Destination;
 use record::Completion;
 
 pub use gateway::{Gateway, Parts as GatewayParts};
@@ -109,7 +112,7 @@ pub async fn handle(
 
 /// Where a request came in, and what it is decided by.
 struct Seen<'s> {
-    gateway: &'s Gateway,
+    gateway: &'s Rc<Gateway>,
     snapshot: &'s Snapshot,
     listener: &'s Listener,
     conn: &'s ConnInfo,
@@ -147,28 +150,34 @@ async fn decide<'s>(
     if looped(&facts) {
         return Err(Answer::Loop);
     }
-    admit::admit(gateway, snapshot, &proceed, completion, standing).await?;
+    let destination = Destination::of(&proceed.route.action, &identity);
+    let limited = destination.and_then(|destination| gateway.client.limited(destination.upstream));
+    admit::admit(gateway, snapshot, &proceed, completion, standing, limited).await?;
+    completion.goes_to(destination.and_then(|destination| destination.side));
     let (started, is_grpc) = (completion.started, completion.is_grpc());
     let admitted = completion.wait().await?;
     if admitted.waited {
         standing.look_again(gateway, gateway.clock.now());
     }
-    let mut reply = match &proceed.route.action {
-        Action::Respond { status, content_type, body } => local::fixed(*status, content_type, body, facts.method),
-        Action::Forward(upstream) => {
+    let mut reply = match (&proceed.route.action, destination) {
+        (Action::Respond { status, content_type, body }, _) => local::fixed(*status, content_type, body, facts.method),
+        // Something has a weight wherever there are weights.
+        (_, None) => return Err(Answer::Unavailable),
+        (_, Some(Destination { upstream, .. })) => {
             let way = forward::Way {
                 snapshot,
                 listener,
                 facts: &facts,
                 identity: &identity,
                 proceed: &proceed,
-                upstream: *upstream,
+                upstream,
                 reads_response: admitted.reads_response,
                 total_timeout: forward::total_timeout(gateway, proceed.route, is_grpc.then_some(facts.headers), started)?,
                 offer: offer.as_deref(),
             };
-            let reply = forward::forward(gateway, &way, admitted.permit, body).await?;
-            upgrade::answer(gateway, &facts, proceed.route, offer, completion, reply)?
+            let reply = forward::forward(gateway, &way, admitted, body).await;
+            completion.answered(reply.as_ref().ok().map(|reply| reply.status));
+            upgrade::answer(gateway, &facts, proceed.route, offer, completion, reply?)?
         }
     };
     completion.settle_head(reply.status, &reply.headers, standing);

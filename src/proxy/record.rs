@@ -20,8 +20,9 @@ use crate::identity::{ClientId, Identity, KeyDigest, ShortDigest};
 use crate::policy::RouteId;
 use crate::request::{Facts, InFlight, grpc};
 use crate::respond::{Answer, CLIENT_CLOSED_REQUEST};
-use crate::snapshot::{LocalSnapshot, RouteMetrics};
+use crate::snapshot::{LocalSnapshot, RouteMetrics, SideMetrics};
 use crate::telemetry::access_log::Line;
+use crate::upstream::{Limited, Place, Shed};
 
 /// Travels with a request from its head to its end. Holds the permit, so a concurrency slot is given back exactly then.
 #[derive(Debug)]
@@ -36,6 +37,9 @@ pub struct Completion {
     pub(super) shadow: Option<u16>,
     grpc: Grpc,
     route: Option<RouteId>,
+    side: Option<usize>,
+    wanted: Option<Rc<Limited>>,
+    place: Option<Place>,
     permit: Option<Permit>,
     pub(super) unsettled: Unsettled,
     delayed: Nanos,
@@ -68,6 +72,7 @@ struct Words<'s> {
     client: Option<&'s str>,
     tier: &'s str,
     route: Option<&'s str>,
+    upstream: Option<&'s str>,
     limited_by: Option<&'s str>,
     shadow: Option<&'s str>,
 }
@@ -97,6 +102,9 @@ impl Completion {
             shadow: None,
             grpc: if grpc::is_grpc(parts) { Grpc::Call(None) } else { Grpc::No },
             route: None,
+            side: None,
+            wanted: None,
+            place: None,
             permit: None,
             unsettled: Unsettled::default(),
             delayed: 0,
@@ -126,6 +134,11 @@ impl Completion {
         self.route = Some(route);
     }
 
+    /// Of the upstreams that share the route, it goes to the one at this place.
+    pub(super) fn goes_to(&mut self, side: Option<usize>) {
+        self.side = side;
+    }
+
     /// Whether it is a gRPC call.
     pub(super) fn is_grpc(&self) -> bool {
         self.grpc != Grpc::No
@@ -143,6 +156,26 @@ impl Completion {
         self.permit = Some(permit);
     }
 
+    /// It wants a place at its upstream when it has waited.
+    pub(super) fn wants_place(&mut self, limited: Option<Rc<Limited>>) {
+        self.wanted = limited;
+    }
+
+    /// Takes one.
+    pub(super) fn take_place(&mut self, limited: &Rc<Limited>, now: Nanos) -> Result<(), Shed> {
+        self.place = Some(limited.take(self.tier, now)?);
+        Ok(())
+    }
+
+    /// Upstream has answered, or won't: then the place tells by itself what that means.
+    pub(super) fn answered(&mut self, status: Option<StatusCode>) {
+        if let Some(place) = self.place.take()
+            && status.is_some_and(|status| !status.is_server_error())
+        {
+            place.answered();
+        }
+    }
+
     /// Waits until the request's place is there, if it has one to wait for, and lends the permit for forwarding. Whoever leaves meanwhile
     /// drops this record, and with it his place.
     pub(super) async fn wait(&mut self) -> Result<Admitted<'_>, Answer> {
@@ -153,9 +186,23 @@ impl Completion {
             if let Some(metrics) = self.snapshot.limit_metrics.get(usize::from(limit)) {
                 metrics.delay.observe(self.gateway.lane, delay);
             }
+            if let Some(limited) = self.wanted.take() {
+                let now = self.gateway.clock.now();
+                let Ok(place) = limited.take(self.tier, now) else {
+                    permit.abandon(&self.gateway.store, &self.gateway.registries, now);
+                    self.unsettled.forget();
+                    return Err(Answer::Shed);
+                };
+                self.place = Some(place);
+            }
             permit.go_on();
         }
-        Ok(Admitted { permit, waited: self.delayed > 0, reads_response: self.unsettled.reads_body(&self.snapshot) })
+        Ok(Admitted {
+            permit,
+            place: self.place.as_mut(),
+            waited: self.delayed > 0,
+            reads_response: self.unsettled.reads_body(&self.snapshot),
+        })
     }
 
     /// The connection becomes something else.
@@ -180,6 +227,7 @@ impl Completion {
                 key: log.key,
                 tier: words.tier.into(),
                 route: words.route.map(Into::into),
+                upstream: words.upstream.map(Into::into),
                 shadow: words.shadow.map(Into::into),
                 delayed: self.delayed,
                 method: log.method,
@@ -189,6 +237,7 @@ impl Completion {
         });
         let metrics = self.metrics();
         metrics.duration.observe(self.gateway.lane, agreed.after);
+        self.count_side(agreed.after);
         Some(Lasting {
             gateway: Rc::clone(&self.gateway),
             started: self.started,
@@ -209,6 +258,19 @@ impl Completion {
         metrics.unwrap_or(&self.snapshot.unrouted_metrics)
     }
 
+    /// The counters of the upstream, if several share the route.
+    fn side(&self) -> Option<&SideMetrics> {
+        self.metrics().sides.get(self.side?)
+    }
+
+    fn count_side(&self, duration: Nanos) {
+        let Some(side) = self.side() else { return };
+        side.duration.observe(self.gateway.lane, duration);
+        if let Some(counter) = side.by_class.get(self.class()) {
+            counter.one(self.gateway.lane);
+        }
+    }
+
     /// The class of its status, 1xx first.
     fn class(&self) -> usize {
         usize::from(self.status.as_u16() / 100).saturating_sub(1)
@@ -222,6 +284,7 @@ impl Completion {
             client: log.client.and_then(|id| snapshot.identity.clients.get(id)).map(|client| &*client.id),
             tier: snapshot.identity.tiers.get(self.tier).map_or("", |tier| tier),
             route: self.route.and_then(|route| snapshot.policy.routes.named(route)),
+            upstream: self.side().map(|side| &*side.upstream),
             limited_by: self.limited_by.and_then(name_of),
             shadow: self.shadow.and_then(name_of),
         }
@@ -256,6 +319,7 @@ impl Completion {
             counter.one(lane);
         }
         metrics.duration.observe(lane, duration);
+        self.count_side(duration);
         if end == End::Aborted {
             self.gateway.client_aborts.one(lane);
         }
@@ -295,6 +359,7 @@ impl Completion {
             key: key.as_ref().map(ShortDigest::as_str),
             tier: words.tier,
             route: words.route,
+            upstream: words.upstream,
             limited_by: words.limited_by,
             shadow: words.shadow,
             delayed_us: self.delayed / 1000,
@@ -310,6 +375,8 @@ impl Completion {
 #[derive(Debug)]
 pub(super) struct Admitted<'c> {
     pub(super) permit: &'c Permit,
+    /// Its place at an upstream whose limit is found out.
+    pub(super) place: Option<&'c mut Place>,
     /// Whether it had to wait.
     pub(super) waited: bool,
     /// Whether the response's body has to be read.

@@ -16,7 +16,7 @@ use super::record::Completion;
 use super::tunnel::{Agreed, Handover, Tunnel};
 use crate::body::Patience;
 use crate::headers::Offer;
-use crate::policy::{Action, Route};
+use crate::policy::Route;
 use crate::request::{ConnInfo, Facts};
 use crate::respond::Answer;
 use crate::upstream::{Received, Switched};
@@ -25,7 +25,7 @@ use crate::upstream::{Received, Switched};
 pub(super) fn offer(parts: &Parts, facts: &Facts<'_>, route: &Route) -> Result<Option<Box<Offer>>, Answer> {
     let protocols = &route.upgrades.protocols;
     if facts.extended_connect {
-        let may = matches!(route.action, Action::Forward(_)) && protocols.iter().any(|protocol| &**protocol == "websocket");
+        let may = route.action.forwards() && protocols.iter().any(|protocol| &**protocol == "websocket");
         // A CONNECT is nothing without its tunnel.
         return if may { Ok(Offer::of_connect().map(Box::new)) } else { Err(Answer::NoUpgrade) };
     }

@@ -10,8 +10,14 @@ use http::{HeaderMap, HeaderName, Method, Version};
 /// is something else: its trailers are in the body, and browsers send it as any other request.
 #[must_use]
 pub fn is_grpc(parts: &Parts) -> bool {
+    is_call(parts.version, &parts.headers, &parts.method)
+}
+
+/// [`is_grpc`], of a request in pieces.
+#[must_use]
+pub fn is_call(version: Version, headers: &HeaderMap, method: &Method) -> bool {
     // Looked at in this order because most requests are none.
-    parts.version == Version::HTTP_2 && has_grpc_type(&parts.headers) && parts.method != Method::CONNECT
+    version == Version::HTTP_2 && has_grpc_type(headers) && method != Method::CONNECT
 }
 
 fn has_grpc_type(headers: &HeaderMap) -> bool {

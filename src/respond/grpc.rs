@@ -35,7 +35,9 @@ impl Answer {
         match self {
             Self::Malformed(_) | Self::MalformedBody | Self::Loop | Self::NoUpgrade => GrpcStatus::Internal,
             Self::Abandoned => GrpcStatus::Cancelled,
-            Self::NoTokenKeys { .. } | Self::NoStore | Self::BadGateway | Self::Unavailable => GrpcStatus::Unavailable,
+            Self::NoTokenKeys { .. } | Self::NoStore | Self::Shed | Self::BadGateway | Self::Unavailable => {
+                GrpcStatus::Unavailable
+            }
             Self::Unauthorized(_) => GrpcStatus::Unauthenticated,
             Self::Forbidden => GrpcStatus::PermissionDenied,
             Self::NotFound | Self::MethodNotAllowed(_) => GrpcStatus::Unimplemented,

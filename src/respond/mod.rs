@@ -66,6 +66,8 @@ pub enum Answer {
     Unavailable,
     /// Upstream says that it has too much to do.
     Overloaded,
+    /// Upstream has too much to do already for a request of this tier.
+    Shed,
     /// Upstream took too long.
     GatewayTimeout,
     /// The request goes in circles.
@@ -99,7 +101,9 @@ impl Answer {
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Limited { status, .. } => *status,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
-            Self::Unavailable | Self::Overloaded | Self::NoStore | Self::NoTokenKeys { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::Overloaded | Self::NoStore | Self::Shed | Self::NoTokenKeys { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
         }
@@ -122,6 +126,7 @@ impl Answer {
             Self::Limited { .. } => "rate_limit_exceeded",
             Self::BadGateway => "bad_gateway",
             Self::Unavailable | Self::Overloaded | Self::NoStore | Self::NoTokenKeys { .. } => "service_unavailable",
+            Self::Shed => "load_shed",
             Self::GatewayTimeout => "gateway_timeout",
             Self::Loop => "loop_detected",
         }
@@ -145,6 +150,7 @@ impl Answer {
             Self::BadGateway => "the upstream server failed",
             Self::Unavailable => "no upstream server is available",
             Self::Overloaded => "the upstream server has too much to do",
+            Self::Shed => "the upstream server has too much to do; try again soon",
             Self::GatewayTimeout => "the upstream server took too long",
             Self::Loop => "the request goes in circles",
         })
@@ -195,7 +201,7 @@ impl Answer {
             Self::Limited { retry_after, .. } => retry_after.map(retry_after_seconds),
             // What is due at once is due, and `0` would be a loop.
             Self::NoTokenKeys { retry_after } => Some(retry_after_seconds(*retry_after).max(1)),
-            Self::Unavailable | Self::Overloaded | Self::NoStore => Some(1),
+            Self::Unavailable | Self::Overloaded | Self::NoStore | Self::Shed => Some(1),
             _ => None,
         }
     }
@@ -307,6 +313,7 @@ pub(super) mod tests {
             Answer::BadGateway,
             Answer::Unavailable,
             Answer::Overloaded,
+            Answer::Shed,
             Answer::GatewayTimeout,
             Answer::Loop,
         ]

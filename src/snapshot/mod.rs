@@ -3,6 +3,7 @@
 //! `compile` makes it, a request loads it once, and a reload puts another in its place. Counters, connections and
 //! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.
 
+mod adaptive;
 mod health;
 
 use std::net::IpAddr;
@@ -29,6 +30,7 @@ use crate::telemetry::metrics::{Counter, Histogram};
 use crate::tls::{ClientTls, ServerTls, TlsMetrics};
 use crate::websocket::Refusal;
 
+pub use adaptive::Adaptive;
 pub use health::{Balance, HashBy, HealthCheck, Outlier, Probe, SuccessRate};
 
 /// One generation.
@@ -105,6 +107,8 @@ pub struct Upstream {
     pub health: Option<HealthCheck>,
     /// Whether endpoints are taken out for their answers.
     pub outlier: Option<Outlier>,
+    /// Whether its limit of exchanges in flight is found out.
+    pub adaptive: Option<Adaptive>,
 }
 
 /// What is spoken to an upstream.
@@ -208,6 +212,42 @@ pub struct RouteMetrics {
     pub duration: Histogram,
     /// Of its upgraded connections, if it has any.
     pub upgrades: Option<Box<UpgradeMetrics>>,
+    /// Of each side, by its place in the split, if there is one.
+    pub sides: Vec<SideMetrics>,
+    /// Of its copies, if it has any.
+    pub mirror: Option<Arc<MirrorMetrics>>,
+}
+
+/// Counters of one of the upstreams that share a route.
+#[derive(Debug)]
+pub struct SideMetrics {
+    /// The upstream's name.
+    pub upstream: Box<str>,
+    /// By class of status, 1xx first.
+    pub by_class: Vec<Counter>,
+    /// Durations.
+    pub duration: Histogram,
+}
+
+/// Counters of a route's copies.
+#[derive(Debug)]
+pub struct MirrorMetrics {
+    /// Answered with anything below 500.
+    pub answered: Counter,
+    /// Answered with 5xx.
+    pub server_error: Counter,
+    /// Not answered.
+    pub failed: Counter,
+    /// Not sent, because the request's body did not come to its end.
+    pub abandoned: Counter,
+    /// Not sent, because the body was too large.
+    pub too_large: Counter,
+    /// Not made, because there were too many already.
+    pub dropped: Counter,
+    /// How many there are.
+    pub in_flight: Counter,
+    /// From sending a copy to the end of its answer.
+    pub duration: Histogram,
 }
 
 /// Counters of a route's upgraded connections.

@@ -56,6 +56,8 @@ pub struct Line<'a> {
     pub tier: &'a str,
     /// The route.
     pub route: Option<&'a str>,
+    /// The upstream, if several share the route.
+    pub upstream: Option<&'a str>,
     /// The limit that refused.
     pub limited_by: Option<&'a str>,
     /// A shadow limit that would have refused.
@@ -252,6 +254,7 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
         ("client", line.client),
         ("key", line.key),
         ("route", line.route),
+        ("upstream", line.upstream),
         ("limited_by", line.limited_by),
         ("shadow", line.shadow),
     ];
@@ -304,6 +307,10 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     }
     if line.delayed_us > 0 {
         let _ = write!(out, " delayed={}us", line.delayed_us);
+    }
+    if let Some(upstream) = line.upstream {
+        out.extend_from_slice(b" upstream=");
+        json_text(out, upstream);
     }
     if let Some(Upgraded { protocol, received, sent, ended }) = line.upgraded {
         out.extend_from_slice(b" upgraded=");
@@ -373,6 +380,7 @@ mod tests {
             tier: "pro",
             route: None,
             limited_by: Some("plan"),
+            upstream: None,
             shadow: None,
             delayed_us: 0,
             upgraded: None,

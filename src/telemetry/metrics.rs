@@ -35,6 +35,11 @@ macro_rules! families {
 families! {
     REQUESTS = Counter "tollgate_requests_total" "Requests by route (empty: none was found) and class of status.";
     DURATION = Histogram "tollgate_request_duration_seconds" "From a request's head to its response's last byte, by route.";
+    SPLIT_REQUESTS = Counter "tollgate_split_requests_total" "Requests of a route with several upstreams, by route, upstream and class of status.";
+    SPLIT_DURATION = Histogram "tollgate_split_duration_seconds" "How long those took, by route and upstream.";
+    MIRROR_REQUESTS = Counter "tollgate_mirror_requests_total" "Copies of requests, by route and outcome: answered, server_error, failed, abandoned, too_large or dropped.";
+    MIRROR_DURATION = Histogram "tollgate_mirror_duration_seconds" "From sending a copy to the end of its answer, by route.";
+    MIRROR_IN_FLIGHT = Gauge "tollgate_mirror_in_flight" "Copies under way, by route.";
     LIMITED = Counter "tollgate_limited_total" "Requests refused, by the limit that refused and the tier.";
     SHADOW_LIMITED = Counter "tollgate_shadow_limited_total" "Requests that a shadow limit would have refused, by limit and tier.";
     DELAY = Histogram "tollgate_delay_seconds" "How long requests waited for their place under a limit with over: delay, by the limit that made them.";
@@ -51,6 +56,12 @@ families! {
     ENDPOINT_EJECTED = Gauge "tollgate_endpoint_ejected" "1 while an endpoint is ejected for its answers.";
     ENDPOINT_DRAINED = Gauge "tollgate_endpoint_drained" "1 while an operator has taken an endpoint out of use.";
     ENDPOINT_LOAD = Gauge "tollgate_endpoint_requests" "Exchanges under way with an endpoint.";
+    SHED = Counter "tollgate_upstream_shed_total" "Requests refused because an upstream had too much to do, by upstream and tier.";
+    SHADOW_SHED = Counter "tollgate_upstream_shadow_shed_total" "Requests that would have been refused for that, by upstream and tier.";
+    LOAD_LIMIT = Gauge "tollgate_upstream_concurrency_limit" "How many exchanges an upstream does best with, as far as has been found out.";
+    LOAD = Gauge "tollgate_upstream_in_flight" "Exchanges under way with such an upstream that have no answer yet.";
+    LOAD_BASELINE = Gauge "tollgate_upstream_baseline_latency_seconds" "How long such an upstream takes to answer without a queue, as far as has been found out.";
+    LOAD_LATENCY = Gauge "tollgate_upstream_latency_seconds" "How long it took on average of late.";
     HEALTH_CHECKS = Counter "tollgate_health_checks_total" "Health checks of an endpoint, by result.";
     EJECTIONS = Counter "tollgate_endpoint_ejections_total" "Ejections of an endpoint for its answers, by reason.";
     CLIENT_ABORTS = Counter "tollgate_client_aborts_total" "Requests whose client left before the response was complete.";
@@ -272,6 +283,9 @@ impl Registry {
                 Value::Number(value) => {
                     let _ = writeln!(out, "{}{{{labels}}} {value}", family.name);
                 }
+                Value::Time(value) => {
+                    let _ = writeln!(out, "{}{{{labels}}} {}.{:09}", family.name, value / SECOND, value % SECOND);
+                }
                 Value::Shares { counts, sum } => render_shares(family.name, labels, counts, *sum, &mut out),
             }
         }
@@ -295,6 +309,8 @@ pub struct Sample {
 pub enum Value {
     /// A counter or gauge.
     Number(u64),
+    /// A gauge of seconds.
+    Time(Nanos),
     /// A histogram of shares: how many up to each bound and above, and their sum in 2^-16ths.
     Shares {
         /// Each bound as it is printed, and how many up to it that are above the one before.
@@ -309,6 +325,12 @@ impl Sample {
     #[must_use]
     pub fn number(family: Family, labels: &[(&str, &str)], value: u64) -> Self {
         Self { family, labels: joined(labels), value: Value::Number(value) }
+    }
+
+    /// Seconds, with their labels.
+    #[must_use]
+    pub fn time(family: Family, labels: &[(&str, &str)], value: Nanos) -> Self {
+        Self { family, labels: joined(labels), value: Value::Time(value) }
     }
 
     /// A histogram of shares.

@@ -8,6 +8,7 @@
 //! [`balance`] chooses among the endpoints that may be used; `health` (a thread of its own, [`Watch`]), `judge` (by the outcome of every
 //! exchange) and the operator decide which those are, in `group`.
 
+mod adaptive;
 pub mod balance;
 mod chunked;
 mod connect;
@@ -52,6 +53,7 @@ use crate::snapshot::{Endpoint, Snapshot, UpstreamKind};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::tls;
 
+pub use adaptive::{AdaptiveState, Limited, Place, Shed};
 pub use group::EndpointState;
 pub use health::Watch;
 pub use http1::{ClientBody, ExchangeError};
@@ -75,6 +77,10 @@ pub struct Client {
     pools: RefCell<HashMap<PoolName, Rc<EndpointPool>>>,
     lane: Lane,
 }
+
+/// An upstream of one generation.
+#[derive(Debug, Clone)]
+pub struct Destination(Rc<Cluster>);
 
 /// Connections made with other TLS settings, or without, are in other pools.
 type PoolName = (EndpointName, Option<tls::Identity>);
@@ -209,7 +215,8 @@ impl Client {
                     pool
                 };
                 let endpoints = endpoints.into_iter().map(|endpoint| (pool_of(&endpoint), endpoint)).collect();
-                Rc::new(self.shared.cluster(upstream, endpoints))
+                let limited = self.shared.limited(upstream, &snapshot.identity.tiers, self.lane);
+                Rc::new(self.shared.cluster(upstream, endpoints, limited))
             })
             .collect();
         let in_use = |pool: &Rc<EndpointPool>| clusters.iter().any(|cluster| cluster.uses(pool));
@@ -235,11 +242,39 @@ impl Client {
     ///
     /// # Errors
     /// [`UpstreamError`] when there is no response to pass on.
-    pub async fn exchange(&self, _permit: &Permit, request: Request<'_>) -> Result<Response, UpstreamError> {
+    pub fn exchange<'r>(
+        &'r self,
+        permit: &'r Permit,
+        request: Request<'r>,
+    ) -> impl Future<Output = Result<Response, UpstreamError>> + 'r {
         // The request was planned on the generation that `clusters` follow, since nothing was awaited in between. From the first
         // await on that may change, so the cluster is looked up once and kept.
-        let cluster = self.clusters.borrow().get(usize::from(request.upstream.0)).map(Rc::clone);
-        let Some(cluster) = cluster else { return Err(UpstreamError::Saturated) };
+        self.exchange_with(permit, self.destination(request.upstream), request)
+    }
+
+    /// An upstream, for an exchange that begins later: by then the configuration may be another one.
+    #[must_use]
+    pub fn destination(&self, upstream: UpstreamId) -> Option<Destination> {
+        self.clusters.borrow().get(usize::from(upstream.0)).map(|cluster| Destination(Rc::clone(cluster)))
+    }
+
+    /// What an upstream's load is limited by, if that is found out.
+    #[must_use]
+    pub fn limited(&self, upstream: UpstreamId) -> Option<Rc<Limited>> {
+        self.clusters.borrow().get(usize::from(upstream.0))?.limited.clone()
+    }
+
+    /// [`Client::exchange`] with an upstream that has been looked up.
+    ///
+    /// # Errors
+    /// [`UpstreamError`] when there is no response to pass on.
+    pub async fn exchange_with(
+        &self,
+        _permit: &Permit,
+        destination: Option<Destination>,
+        request: Request<'_>,
+    ) -> Result<Response, UpstreamError> {
+        let Some(Destination(cluster)) = destination else { return Err(UpstreamError::Saturated) };
         let result = if cluster.is_echo() {
             echo::answer(request.method, &request.heads.http1(), request.body).await.map_err(UpstreamError::from)
         } else if cluster.may_share_connections() && request.offer.is_none() {

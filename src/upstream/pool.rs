@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
+use super::adaptive::{Limited, Limiters};
 use super::balance::{Balancer, Candidate, Candidates};
 use super::group::Group;
 use super::http1::Connection;
@@ -30,6 +31,7 @@ pub struct Shared {
     pub(super) clock: Clock,
     pub(super) groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
     connections: Mutex<HashMap<Arc<str>, Arc<AtomicU32>>>,
+    pub(super) limiters: Mutex<Limiters>,
 }
 
 /// An upstream's name and an endpoint's address.
@@ -39,10 +41,15 @@ impl Shared {
     /// Nothing known yet.
     #[must_use]
     pub fn new(registry: Registry, clock: Clock) -> Self {
-        Self { registry, clock, groups: Mutex::default(), connections: Mutex::default() }
+        Self { registry, clock, groups: Mutex::default(), connections: Mutex::default(), limiters: Mutex::default() }
     }
 
-    pub(super) fn cluster(&self, upstream: &Upstream, endpoints: Vec<(Rc<EndpointPool>, Endpoint)>) -> Cluster {
+    pub(super) fn cluster(
+        &self,
+        upstream: &Upstream,
+        endpoints: Vec<(Rc<EndpointPool>, Endpoint)>,
+        limited: Option<Rc<Limited>>,
+    ) -> Cluster {
         let open = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(connections.entry(Arc::clone(&upstream.name)).or_default())
@@ -63,6 +70,7 @@ impl Shared {
             errors: ErrorCounters::new(&self.registry, &upstream.name),
             retries: self.registry.counter(metrics::UPSTREAM_RETRIES, &[("upstream", &upstream.name)]),
             group,
+            limited,
         }
     }
 }
@@ -83,6 +91,7 @@ pub(super) struct Cluster {
     budget: Budget,
     pub(super) errors: ErrorCounters,
     pub(super) retries: Counter,
+    pub(super) limited: Option<Rc<Limited>>,
 }
 
 /// An endpoint and its share.

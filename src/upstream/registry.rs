@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
+use super::adaptive::AdaptiveState;
 use super::group::{EndpointState, Group};
 use super::health::Change;
 use super::pool::{EndpointName, Shared};
@@ -17,6 +18,8 @@ pub struct UpstreamState {
     pub name: Arc<str>,
     /// Whether so few endpoints are in order that all but drained ones are used.
     pub panics: bool,
+    /// Its limit of exchanges in flight, if that is found out.
+    pub adaptive: Option<AdaptiveState>,
     /// Its endpoints, in the configuration's order.
     pub endpoints: Vec<EndpointState>,
 }
@@ -27,7 +30,9 @@ impl Shared {
         let now = self.clock.now();
         let names: HashSet<_> = snapshot.upstreams.iter().map(|upstream| &upstream.name).collect();
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name));
+        self.limiters.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name));
         for upstream in &snapshot.upstreams {
+            self.follow_load(upstream);
             if let UpstreamKind::Endpoints(_) = upstream.kind
                 && let Some(event) = self.group(&upstream.name).follow(upstream, now)
             {
@@ -43,7 +48,12 @@ impl Shared {
         let mut states: Vec<_> = self
             .all()
             .into_iter()
-            .map(|(name, group)| UpstreamState { name, panics: group.panics(), endpoints: group.states(now, wall) })
+            .map(|(name, group)| UpstreamState {
+                panics: group.panics(),
+                adaptive: self.load_state(&name),
+                endpoints: group.states(now, wall),
+                name,
+            })
             .filter(|state| !state.endpoints.is_empty())
             .collect();
         states.sort_by(|a, b| a.name.cmp(&b.name));

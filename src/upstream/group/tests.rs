@@ -39,6 +39,7 @@ fn upstream(endpoints: &str) -> Upstream {
         slow_start: Duration::ZERO,
         panic_below: 0.0,
         health: Some(check()),
+        adaptive: None,
         outlier: Some(outlier()),
     }
 }
