@@ -94,11 +94,13 @@ impl Compiler<'_> {
                     self.problem(&path.key("sentinel_master"), "sentinels know masters by name; write which one");
                     return None;
                 };
-                // What stands in the URLs is about the master, as it is everywhere; sentinels have keys of their own here.
-                let access = entered(first.clone(), entry).access;
+                // Who is named in the URLs is who enters the sentinels.
+                let Access { database, tls, .. } = first.access;
                 for server in &mut servers {
-                    server.access = Access { credentials: sentinel_entry.clone(), database: 0, tls: server.access.tls };
+                    let credentials = sentinel_entry.clone().or_else(|| server.access.credentials.take());
+                    server.access = Access { credentials, database: 0, tls };
                 }
+                let access = Access { credentials: entry, database, tls };
                 Some(Servers::Sentinel { sentinels: servers, master, access })
             }
             Topology::Cluster => {

@@ -125,5 +125,5 @@ fn two() -> u8 {
 }
 
 fn default_in_flight() -> u32 {
-    4096
+    1024
 }

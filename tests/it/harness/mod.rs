@@ -14,22 +14,28 @@
 //! No test sleeps to be right: it waits for a condition with [`until`].
 
 mod client;
+mod fault_proxy;
 mod gateway;
 mod h2;
 mod h2_origin;
 pub(crate) mod hpack;
 mod origin;
 pub(crate) mod redis;
+mod redis_cluster;
+mod redis_sentinel;
 mod table;
 mod tls;
 
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
+pub(crate) use fault_proxy::{FaultProxy, Network};
 pub(crate) use gateway::{Gateway, over_http2, run};
 pub(crate) use h2::{H2, H2Reply, PREFACE, code, flag, kind, setting};
 pub(crate) use h2_origin::{Call, H2Origin, H2Seen, Hello, Piece};
 pub(crate) use hpack::encode as header_block;
 pub(crate) use origin::{Ending, Exchange, Exchange as OriginExchange, Next, Origin, Seen, Unreachable};
 pub(crate) use redis::{RedisClient, RedisServer};
+pub(crate) use redis_cluster::Cluster;
+pub(crate) use redis_sentinel::{MASTER, Sentinels};
 pub(crate) use table::{Sees, Table, fits, reached};
 pub(crate) use tls::{Authority, Dial, Leaf, Serve, Wire, fingerprint};
 

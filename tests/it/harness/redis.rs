@@ -25,15 +25,20 @@ impl RedisServer {
     pub(crate) fn start_with(options: &[&str]) -> Self {
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
         // Between finding a free port and listening on it somebody else may have taken it.
-        (0..5)
-            .find_map(|_| {
-                let dir = TempDir::new().unwrap();
-                let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-                let child = spawn(port, &dir, &options);
-                let mut server = Self { child, dir, port, options: options.clone() };
-                server.answers().then_some(server)
-            })
-            .expect("redis-server did not start; is it installed?")
+        (0..5).find_map(|_| Self::try_start(&options)).expect("redis-server did not start; is it installed?")
+    }
+
+    /// One attempt; for options that may be in somebody's way themselves.
+    pub(crate) fn try_start_with(options: &[&str]) -> Option<Self> {
+        Self::try_start(&options.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    fn try_start(options: &[String]) -> Option<Self> {
+        let dir = TempDir::new().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = spawn(port, &dir, options);
+        let mut server = Self { child, dir, port, options: options.to_vec() };
+        server.answers().then_some(server)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -69,6 +74,13 @@ impl RedisServer {
     /// Sends one command on a connection of its own and returns the reply as text, one line per element.
     pub(crate) fn command(&self, words: &[&str]) -> String {
         text(&self.client().ask(words))
+    }
+
+    /// The same of a server that may close the connection instead, as sentinels make them do.
+    pub(crate) fn try_command(&self, words: &[&str]) -> Option<String> {
+        let mut client = RedisClient::connect(self.port).ok()?;
+        client.send(words).ok()?;
+        client.try_reply().ok().map(|reply| text(&reply))
     }
 
     pub(crate) fn client(&self) -> RedisClient {
@@ -117,7 +129,7 @@ pub(crate) struct RedisClient {
 }
 
 impl RedisClient {
-    fn connect(port: u16) -> std::io::Result<Self> {
+    pub(crate) fn connect(port: u16) -> std::io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(DEADLINE))?;

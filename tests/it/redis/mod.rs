@@ -4,6 +4,13 @@
 
 mod contents;
 mod joint;
+mod link_bounds;
+mod link_cluster;
+mod link_common;
+mod link_entry;
+mod link_faults;
+mod link_log;
+mod link_sentinel;
 mod model;
 mod settling;
 mod slots;

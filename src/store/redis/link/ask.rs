@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::fault::{Fault, Reply};
+use super::fault::{Fault, Refusal, Reply};
 use super::node::{Node, Wire};
 use super::settings::Address;
 use super::shared::Shared;
@@ -97,7 +97,12 @@ impl Shared {
         self.note(node, wire, result.as_ref().map_or_else(|fault| Some(*fault), refusal), terms.lane);
         let next = match result? {
             Reply::Answer(value) => return Ok(Next::Answer(value)),
-            Reply::Refused(refusal) => return Err(Fault::Refused(refusal)),
+            Reply::Refused(refusal) => {
+                if refusal == Refusal::Unserved {
+                    self.doubt.notify_one();
+                }
+                return Err(Fault::Refused(refusal));
+            }
             // A text that is not known either is a server that plays games.
             Reply::NoScript if step.form == Form::Text => return Err(Fault::Garbled),
             Reply::NoScript => Step { form: Form::Text, ..step.clone() },

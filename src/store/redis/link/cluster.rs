@@ -35,7 +35,9 @@ pub(super) enum LayoutError {
 pub(super) async fn layout(shared: &Arc<Shared>, seeds: &[Server], access: &Access) -> Result<Layout, LayoutError> {
     let map = shared.map.load_full();
     let mut asked = JoinSet::new();
-    for node in map.nodes().iter().filter(|node| node.is_up()) {
+    let up: Vec<&Arc<Node>> = map.nodes().iter().filter(|node| node.is_up()).collect();
+    let from = usize::try_from(shared.clock.now()).unwrap_or_default().checked_rem(up.len()).unwrap_or_default();
+    for node in up.iter().cycle().skip(from).take(up.len().min(AT_ONCE)) {
         asked.spawn(ask_node(Arc::clone(node)));
     }
     let from_known = first(asked).await;
@@ -123,6 +125,8 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
 
 /// How long a node has to say who has which slot.
 const ANSWER: Duration = Duration::from_millis(500);
+/// How many of those in use are asked at once, beginning somewhere.
+const AT_ONCE: usize = 4;
 /// How many are asked when all that are in use are silent.
 const MOST_ASKED: usize = 32;
 

@@ -34,8 +34,10 @@ pub enum Refusal {
     Loading,
     /// A replica without its master.
     MasterDown,
-    /// The cluster has lost part of its slots.
+    /// The cluster has lost part of its slots, and is told to stop then.
     ClusterDown,
+    /// Nobody in the cluster has this slot.
+    Unserved,
     /// Its memory is full.
     OutOfMemory,
     /// It can't write to disk, or has too few replicas, and is told to refuse then.
@@ -127,11 +129,12 @@ impl From<RedisError> for Fault {
 
 impl Refusal {
     /// Every one.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ReadOnly,
         Self::Loading,
         Self::MasterDown,
         Self::ClusterDown,
+        Self::Unserved,
         Self::OutOfMemory,
         Self::CannotWrite,
         Self::Busy,
@@ -149,6 +152,7 @@ impl Refusal {
             Self::Loading => "loading",
             Self::MasterDown => "masterdown",
             Self::ClusterDown => "clusterdown",
+            Self::Unserved => "unserved",
             Self::OutOfMemory => "oom",
             Self::CannotWrite => "cannot_write",
             Self::Busy => "busy",
@@ -163,8 +167,8 @@ impl Refusal {
         match self {
             Self::ReadOnly | Self::Loading | Self::MasterDown | Self::ClusterDown => Standing::Down,
             Self::OutOfMemory | Self::CannotWrite | Self::Busy | Self::NoAuth | Self::NoPermission => Standing::Faulty,
-            // It answers. What is wrong is this key or this script, and others need not suffer for it.
-            Self::TryAgain | Self::Other => Standing::Sound,
+            // It answers. What is wrong is this slot, key or script, and others need not suffer for it.
+            Self::Unserved | Self::TryAgain | Self::Other => Standing::Sound,
         }
     }
 
@@ -207,6 +211,7 @@ impl Reply {
             "NOSCRIPT" => Self::NoScript,
             "MOVED" => Self::Moved(node()),
             "ASK" => Self::Ask(node()),
+            "CLUSTERDOWN" if text.contains("slot not served") => Self::Refused(Refusal::Unserved),
             code => {
                 let refusal = Refusal::of_code(code).or_else(|| Refusal::of_text(text));
                 Self::Refused(refusal.unwrap_or(Refusal::Other))
@@ -230,6 +235,7 @@ mod tests {
             ("LOADING Redis is loading the dataset in memory", Refusal::Loading, Standing::Down),
             ("MASTERDOWN Link with MASTER is down", Refusal::MasterDown, Standing::Down),
             ("CLUSTERDOWN The cluster is down", Refusal::ClusterDown, Standing::Down),
+            ("CLUSTERDOWN Hash slot not served", Refusal::Unserved, Standing::Sound),
             ("OOM command not allowed when used memory > 'maxmemory'.", Refusal::OutOfMemory, Standing::Faulty),
             ("MISCONF Redis is configured to save RDB snapshots", Refusal::CannotWrite, Standing::Faulty),
             ("NOREPLICAS Not enough good replicas to write.", Refusal::CannotWrite, Standing::Faulty),

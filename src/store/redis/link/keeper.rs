@@ -2,7 +2,7 @@
 //!
 //! A client that only times out never recovers by itself: a timeout does not tell a slow server from a dead one, so the
 //! connections stay. Hence the watchdog here: a node that was down for [`REBUILD_AFTER`] gets new connections, again and again,
-//! beside what the [topology](super::topology) finds out.
+//! beside what the `topology` finds out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::clock::{Nanos, SECOND, saturating_nanos};
 
 /// Keeps a node until the task is ended.
 pub(super) async fn keep(shared: Arc<Shared>, node: Arc<Node>, access: Access) {
-    Keeper { shared, node, access, drivers: JoinSet::new(), rebuild_after: REBUILD_AFTER, said: None }.run().await;
+    Keeper { shared, node, access, drivers: JoinSet::new(), redial_after: REDIAL_AFTER, said: None }.run().await;
 }
 
 struct Keeper {
@@ -31,8 +31,8 @@ struct Keeper {
     access: Access,
     /// What moves the bytes of the connections in use.
     drivers: JoinSet<()>,
-    /// How long a node that is down is left with the connections it has.
-    rebuild_after: Duration,
+    /// How long a node that is down is left alone.
+    redial_after: Duration,
     /// What was logged last, and when.
     said: Option<(Said, Nanos)>,
 }
@@ -48,7 +48,12 @@ impl Keeper {
         loop {
             self.rebuild().await;
             self.node.tried.send_replace(true);
-            self.watch().await;
+            let began = self.shared.clock.now();
+            self.watch(began).await;
+            if self.shared.clock.now().saturating_sub(began) < saturating_nanos(LEAST_LIFE) {
+                // A server that lets everybody in and out again is not worth more than this.
+                sleep(jittered(LEAST_LIFE)).await;
+            }
         }
     }
 
@@ -62,16 +67,18 @@ impl Keeper {
                 retire(std::mem::replace(&mut self.drivers, drivers));
                 self.probe().await;
             }
+            // One of them is silent and the others are not, but the server lets nobody in now.
+            Err(_) if self.node.is_up() && !self.drivers.is_empty() => {}
             Err(error) => {
-                if self.drivers.is_empty() {
-                    self.node.wires.store(None);
-                }
+                // Nothing comes of connections that answer no more, and what is sent to them piles up.
+                self.node.wires.store(None);
+                retire(std::mem::take(&mut self.drivers));
                 self.open(Trouble::Unreachable(error.to_string()));
             }
         }
         // Gateways that lost the same server do not all come back in the same moment.
-        let next = if self.node.is_up() { REBUILD_AFTER } else { (self.rebuild_after * 2).min(REBUILD_AFTER_MOST) };
-        self.rebuild_after = jittered(next);
+        let next = if self.node.is_up() { REDIAL_AFTER } else { (self.redial_after * 2).min(REDIAL_AFTER_MOST) };
+        self.redial_after = jittered(next);
         self.announce();
     }
 
@@ -89,14 +96,12 @@ impl Keeper {
     }
 
     /// Returns when the connections are to be made anew.
-    async fn watch(&mut self) {
-        let began = self.shared.clock.now();
+    async fn watch(&mut self, began: Nanos) {
         loop {
             let pause = self.pause();
             tokio::select! {
                 Some(_ended) = self.drivers.join_next() => {
-                    // One is broken; the others are of the same server and age.
-                    retire(std::mem::take(&mut self.drivers));
+                    self.note_break();
                     return;
                 }
                 () = self.node.attention.notified() => {}
@@ -107,6 +112,15 @@ impl Keeper {
                 return;
             }
         }
+    }
+
+    /// One connection is broken. The others serve until there are new ones, if they are not broken too.
+    fn note_break(&mut self) {
+        while self.drivers.try_join_next().is_some() {}
+        if self.drivers.is_empty() {
+            self.open(Trouble::Fault(Fault::Lost));
+        }
+        retire(std::mem::take(&mut self.drivers));
     }
 
     /// Whether connections made at `began` are to be made anew.
@@ -120,7 +134,8 @@ impl Keeper {
             // Its name may lead to another server by now.
             return past(began, PROBE_EVERY);
         }
-        past(began.max(self.node.since()), self.rebuild_after)
+        let patience = if self.drivers.is_empty() { self.redial_after } else { self.redial_after.max(REBUILD_AFTER) };
+        past(began.max(self.node.since()), patience)
     }
 
     fn pause(&self) -> Duration {
@@ -241,9 +256,13 @@ const PULSE_EVERY: Duration = Duration::from_secs(1);
 const PULSE_AGAIN: Duration = Duration::from_millis(100);
 /// A probe is given this long even where decisions have less: nobody waits for it.
 const LEAST_PROBE: Duration = Duration::from_millis(5);
-/// How long a node is down before its connections are made anew; doubled while that does not help …
+/// How long a node is down before connections that only time out are made anew.
 const REBUILD_AFTER: Duration = Duration::from_secs(1);
+/// Between attempts where there is no connection at all; doubled while they fail …
+const REDIAL_AFTER: Duration = Duration::from_millis(125);
 /// … up to this, so that a server is back in use well within five seconds of being able.
-const REBUILD_AFTER_MOST: Duration = Duration::from_secs(2);
+const REDIAL_AFTER_MOST: Duration = Duration::from_secs(2);
+/// Between attempts whose connections break at once.
+const LEAST_LIFE: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_nanos(SECOND);

@@ -5,8 +5,8 @@
 //!
 //! * Every decision has one deadline, for all it does: asking, asking with the text of the script where it is not known, and asking
 //!   another node where slots have moved. What may have run is never sent a second time.
-//! * Each node has a [breaker](breaker). While it is open nobody is sent there; a [keeper](keeper) finds out when that changes.
-//! * The [topology](topology) is followed: sentinels are asked who the master is, a cluster's nodes who has which slot. The client
+//! * Each node has a `breaker`. While it is open nobody is sent there; a `keeper` finds out when that changes.
+//! * The `topology` is followed: sentinels are asked who the master is, a cluster's nodes who has which slot. The client
 //!   library's own cluster and sentinel clients are not used: they repeat what may have run, hold one connection per node, and do not
 //!   recover from a master that is frozen.
 //! * A start does not wait for the servers: the link begins down and joins when they appear.
@@ -102,8 +102,8 @@ impl Link {
         result
     }
 
-    /// Sends a script without waiting for its answer. What is posted for a key arrives in order; what finds no room or no server is
-    /// lost, and counted.
+    /// Sends a script without waiting for its answer. What is posted for a key arrives in order, except in the moment in which a
+    /// server hears of a script for the first time; what finds no room or no server is lost, and counted.
     pub fn post(&self, invocation: Invocation) {
         if self.posts.try_send(invocation).is_err() {
             self.shared.lost_in_queue.fetch_add(1, Ordering::Relaxed);

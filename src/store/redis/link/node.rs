@@ -1,5 +1,5 @@
 //! One node: its connections, its breaker and what is under way there. Asked from any thread; kept alive by its
-//! [keeper](super::keeper).
+//! `keeper`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

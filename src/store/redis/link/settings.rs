@@ -220,10 +220,10 @@ impl Address {
 
     /// A node's address, given the one that was asked for it.
     pub(super) fn in_cluster(host: &str, port: u16, asked: &Self) -> Self {
-        match (host, asked) {
+        match (host.trim_start_matches('[').trim_end_matches(']'), asked) {
             // A node that does not know its own name means the one by which it was reached.
             ("" | "?", Self::Tcp { host, .. }) => Self::Tcp { host: host.clone(), port },
-            _ => Self::Tcp { host: host.to_owned(), port },
+            (host, _) => Self::Tcp { host: host.to_owned(), port },
         }
     }
 }
@@ -335,6 +335,7 @@ mod tests {
             (":7001", Some(tcp("seed", 7001))),
             ("?:7001", Some(tcp("seed", 7001))),
             ("::1:7001", Some(tcp("::1", 7001))),
+            ("[::1]:7001", Some(tcp("::1", 7001))),
             ("node.example:7001", Some(tcp("node.example", 7001))),
             ("nonsense", None),
             ("h:99999", None),

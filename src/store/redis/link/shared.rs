@@ -71,8 +71,7 @@ impl Shared {
 
     fn want(&self, address: &Address) {
         let mut wanted = self.wanted.lock();
-        // What names come from the store, which might be mad.
-        if wanted.len() < MAX_WANTED && !wanted.contains(address) {
+        if wanted.len() < MOST_WANTED && !wanted.contains(address) {
             wanted.push(address.clone());
         }
         self.doubt.notify_one();
@@ -89,4 +88,5 @@ pub(super) fn jittered(about: Duration) -> Duration {
     about.mul_f64(0.8 + 0.4 * f64::from(chance) / f64::from(u32::MAX))
 }
 
-const MAX_WANTED: usize = 64;
+/// More are not looked for at once.
+const MOST_WANTED: usize = 64;

@@ -119,6 +119,8 @@ async fn adopt_master(nodes: &mut Nodes, address: &Address, access: &Access) {
     let shared = Arc::clone(&nodes.shared);
     let current = shared.map.load().nodes().first().cloned();
     if current.as_ref().is_some_and(|node| node.address == *address) {
+        // Another one may have been named for a moment.
+        nodes.retain(|kept| kept == address);
         return;
     }
     let node = nodes.keep(address, access);
@@ -144,7 +146,7 @@ async fn follow_cluster(nodes: &mut Nodes, seeds: &[Server]) {
     loop {
         let now = shared.clock.now();
         named.retain(|_, until| *until > now);
-        for address in shared.take_wanted() {
+        for address in shared.take_wanted().into_iter().take(MOST_NAMED.saturating_sub(named.len())) {
             named.insert(address, now.saturating_add(saturating_nanos(NAMED_FOR)));
         }
         match cluster::layout(&shared, seeds, &access).await {
@@ -211,11 +213,13 @@ fn probe_key(prefix: &str, number: u32) -> Vec<u8> {
 /// A node with one slot of 16384 is found among these with a probability of 98 %; one that is not is only asked for an answer.
 const MOST_PROBE_KEYS: u32 = 65_536;
 /// Between looks, however great the doubt.
-const LEAST: Duration = Duration::from_millis(50);
+const LEAST: Duration = Duration::from_millis(100);
 /// Between looks while something is wrong.
 const TROUBLED: Duration = Duration::from_millis(500);
 const SENTINELS_EVERY: Duration = Duration::from_secs(1);
 const CLUSTER_EVERY: Duration = Duration::from_secs(5);
+/// Nodes that are kept because they were named; names come from the store, which might be mad.
+const MOST_NAMED: usize = 64;
 /// How long a named node is kept without slots.
 const NAMED_FOR: Duration = Duration::from_secs(60);
 /// How long a map waits for the connections of nodes that are new in it.
