@@ -54,9 +54,12 @@ pub(super) fn samples(control: &Control) -> Vec<Sample> {
         };
         states.iter().flat_map(of_upstream).collect::<Vec<_>>()
     };
-    let panic =
-        |state: &UpstreamState| Sample::number(metrics::UPSTREAM_PANIC, &[("upstream", &*state.name)], u64::from(state.panics));
-    let mut samples: Vec<_> = states.iter().map(panic).collect();
+    let of_upstream = |family: Family, of: fn(&UpstreamState) -> u64| {
+        states.iter().map(move |state| Sample::number(family, &[("upstream", &*state.name)], of(state))).collect::<Vec<_>>()
+    };
+    let mut samples = of_upstream(metrics::UPSTREAM_PANIC, |state| u64::from(state.panics));
+    samples.extend(of_upstream(metrics::UPSTREAM_REQUESTS, |state| u64::from(state.requests)));
+    samples.extend(of_upstream(metrics::UPSTREAM_PENDING, |state| u64::from(state.pending)));
     let loads: Vec<_> = states.iter().filter_map(|state| Some((&*state.name, state.adaptive?))).collect();
     samples
         .extend(loads.iter().map(|(name, load)| Sample::number(metrics::LOAD_LIMIT, &[("upstream", name)], load.limit.into())));

@@ -10,6 +10,8 @@ mod shared;
 mod slots;
 mod waiting;
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 
 use crate::clock::Nanos;
@@ -28,6 +30,7 @@ pub struct Permit {
     /// Slots over all gateways.
     _shared: Vec<SharedSlot>,
     waiting: Option<Box<Waiting>>,
+    tries: Cell<u32>,
 }
 
 impl Permit {
@@ -40,7 +43,7 @@ impl Permit {
     /// For a copy of the request, which nobody counts: it holds no slot.
     #[must_use]
     pub fn of_copy(&self) -> Self {
-        Self { _held: SmallVec::new(), _shared: Vec::new(), waiting: None }
+        Self { _held: SmallVec::new(), _shared: Vec::new(), waiting: None, tries: Cell::new(1) }
     }
 
     /// What limits that only watch took: given back too, if the request leaves while it waits.
@@ -48,6 +51,17 @@ impl Permit {
         if let Some(waiting) = &mut self.waiting {
             waiting.took(charges, outcomes, origins);
         }
+    }
+
+    /// Upstream is asked once more, which takes nothing more of any limit.
+    pub fn again(&self) {
+        self.tries.set(self.tries.get().saturating_add(1));
+    }
+
+    /// How often upstream was asked, the first time included.
+    #[must_use]
+    pub fn tries(&self) -> u32 {
+        self.tries.get()
     }
 
     /// The wait is over: others may wait in its place.
@@ -128,6 +142,7 @@ pub fn admit(store: &Store, registries: &Registries, slots: &[SlotCharge], charg
             _held: held,
             _shared: Vec::new(),
             waiting,
+            tries: Cell::new(1),
         })
     } else {
         // The store says no, so there is a charge that says why; if there were none, the answer would still be no.

@@ -1,5 +1,7 @@
 //! Decisions that need the shared store: the same rules as in [`admit`](super::admit), with a wait in between.
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 
 use super::{Cause, Decision, Denial, Permit, Registries, denial, longest, queued};
@@ -37,7 +39,7 @@ pub async fn admit_shared(
     let mut joint = shared.charge(asking, charges).await;
     let verdict = match joint.verdict {
         JointVerdict::Conforms => queued(store, registries, charges, &mut joint.outcomes, &joint.origins, now)
-            .map(|waiting| Permit { _held: held, _shared: shared_slots, waiting }),
+            .map(|waiting| Permit { _held: held, _shared: shared_slots, waiting, tries: Cell::new(1) }),
         JointVerdict::Exceeds => Err(denial(charges, &joint.outcomes).unwrap_or(Denial::busy(0))),
         JointVerdict::NoStore { charge } => {
             let limit = charges.get(charge).map_or(0, |charge| charge.limit);

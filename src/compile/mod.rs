@@ -14,6 +14,7 @@ mod limits;
 mod listeners;
 mod matching;
 mod redis;
+mod retry;
 mod rooms;
 mod routes;
 mod schedules;

@@ -36,6 +36,7 @@ impl Compiler<'_> {
                 (endpoints, None) => UpstreamKind::Endpoints(self.endpoints(endpoints, &path.key("endpoints"))),
             };
             self.only_endpoints_are_watched(upstream, &path);
+            self.bounds(upstream, &path);
             let (kind, tls) = self.secured(kind, upstream, &path.key("tls"));
             let timeouts = path.key("timeouts");
             upstreams.push(Upstream {
@@ -53,6 +54,9 @@ impl Compiler<'_> {
                 health: upstream.health.as_ref().map(|health| self.health(health, &path.key("health"))),
                 adaptive: self.adaptive(upstream, &path, tiers),
                 outlier: upstream.outlier.as_ref().map(|outlier| self.outlier(outlier, &path.key("outlier"))),
+                max_requests: upstream.max_requests,
+                max_pending: upstream.max_pending,
+                retry: self.retry(upstream, &path),
             });
         }
         upstreams

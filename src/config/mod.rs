@@ -20,6 +20,7 @@ mod listener;
 mod operation;
 mod position;
 mod repair;
+mod retry;
 mod route;
 mod schedule;
 mod secret;
@@ -51,6 +52,7 @@ pub use listener::{
 pub use operation::{
     AccessLog, Admin, GrpcStatus, LogAddresses, LogFormat, RateLimitHeaders, Rejection, RejectionBody, Shutdown,
 };
+pub use retry::{Backoff, Retry, RetryOn};
 pub use route::{
     Builtin, FixedResponse, HeaderEdits, Rewrite, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamProtocol, UpstreamTimeouts,
     UpstreamTls, WebSocket,

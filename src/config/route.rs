@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-use super::{AdaptiveConcurrency, Balance, Destination, Endpoint, Health, KeyPair, List, Mirror, NotYet, Outlier, seconds};
+use super::{
+    AdaptiveConcurrency, Balance, Destination, Endpoint, Health, KeyPair, List, Mirror, NotYet, Outlier, Retry, seconds,
+};
 use crate::units::{ByteRate, ByteSize, RateOrUnlimited, Share, Span};
 
 /// Which requests go to a route. All that is given must hold; a list is any-of.
@@ -155,10 +157,13 @@ pub struct Upstream {
     /// With less than this share of the endpoints in order, all but drained ones are used; `0%`, never, by default.
     #[serde(default = "nothing")]
     pub panic_below: Share,
-    /// Not available in this version.
+    /// Requests to all of them at once, those that wait included; no bound by default.
+    pub max_requests: Option<u32>,
+    /// Requests that wait for one of `max_connections`, for `timeouts.connect` at most; 0, none, by default.
     #[serde(default)]
-    #[schemars(skip)]
-    pub retry: NotYet,
+    pub max_pending: u32,
+    /// Tries again what has failed, where that is safe.
+    pub retry: Option<Retry>,
     /// TLS towards `https://` endpoints.
     pub tls: Option<UpstreamTls>,
 }

@@ -9,9 +9,11 @@ pub(super) fn answer(error: &UpstreamError) -> Answer {
     match error {
         UpstreamError::Connect(_) | UpstreamError::Tls(_) => Answer::BadGateway,
         UpstreamError::ConnectTimeout | UpstreamError::Exchange(ExchangeError::Timeout) => Answer::GatewayTimeout,
-        UpstreamError::Saturated | UpstreamError::NoEndpoint | UpstreamError::Exchange(ExchangeError::Refused) => {
-            Answer::Unavailable
-        }
+        UpstreamError::Saturated
+        | UpstreamError::PendingFull
+        | UpstreamError::RequestsFull
+        | UpstreamError::NoEndpoint
+        | UpstreamError::Exchange(ExchangeError::Refused) => Answer::Unavailable,
         UpstreamError::Exchange(ExchangeError::Reset(ENHANCE_YOUR_CALM)) => Answer::Overloaded,
         UpstreamError::Exchange(
             ExchangeError::Closed

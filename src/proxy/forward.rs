@@ -25,7 +25,7 @@ use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::{Facts, grpc};
 use crate::respond::Answer;
 use crate::snapshot::{Listener, Snapshot, UpstreamKind};
-use crate::upstream::{ClientBody, Heads, Request, Response, TotalTimeout};
+use crate::upstream::{ClientBody, Heads, Payload, Request, Response, TotalTimeout};
 
 /// Everything that decides what upstream sees.
 pub(super) struct Way<'a, 's> {
@@ -87,7 +87,7 @@ pub(super) async fn forward(
         method: way.facts.method,
         heads: &Sayable { way, framing },
         framing,
-        body,
+        body: body.map(Payload::Client),
         response_timeout: route.response_timeout,
         total_timeout: way.total_timeout,
         offer: way.offer,

@@ -72,6 +72,7 @@ impl Lasting {
         if std::mem::replace(&mut self.done, true) {
             return;
         }
+        let tries = self.permit.as_ref().map_or(0, Permit::tries);
         (self.permit, self.in_flight) = (None, None);
         let (lane, now) = (self.gateway.lane, self.gateway.clock.now());
         let lasted = now.saturating_sub(self.started);
@@ -84,10 +85,10 @@ impl Lasting {
         if end == End::Aborted {
             self.gateway.client_aborts.one(lane);
         }
-        self.write_log(lasted, end);
+        self.write_log(lasted, end, tries);
     }
 
-    fn write_log(&mut self, lasted: Nanos, end: End) {
+    fn write_log(&mut self, lasted: Nanos, end: End, tries: u32) {
         let Some(said) = self.said.take() else { return };
         if end == End::Complete && !self.gateway.sampled(said.sample) {
             return;
@@ -113,6 +114,7 @@ impl Lasting {
             upstream: said.upstream.as_deref(),
             shadow: said.shadow.as_deref(),
             delayed_us: said.delayed / 1000,
+            tries,
             upgraded: Some(self.agreed.line()),
             aborted: end == End::Aborted,
             broken_off: false,

@@ -25,7 +25,7 @@ use crate::policy::{Mirror, UpstreamId};
 use crate::request::grpc;
 use crate::snapshot::{MirrorMetrics, UpstreamProtocol};
 use crate::telemetry::metrics::{Counter, Lane};
-use crate::upstream::{ClientBody, Destination, Heads, Received, Request, TotalTimeout};
+use crate::upstream::{ClientBody, Destination, Heads, Payload, Received, Request, TotalTimeout};
 
 /// Begins a copy of the request, if its route wants one of it: `body` is the client's, of this framing.
 pub(super) fn begin(
@@ -128,7 +128,7 @@ impl Mirrored {
             method: &self.method,
             heads: &self.heads,
             framing: self.framing,
-            body: body.map(whole),
+            body: body.map(whole).map(Payload::Client),
             response_timeout: None,
             total_timeout: Some(TotalTimeout::Configured(self.patience)),
             offer: None,

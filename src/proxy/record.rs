@@ -302,9 +302,13 @@ impl Completion {
             return;
         }
         let now = self.gateway.clock.now();
-        if self.permit.take().is_some_and(|mut permit| permit.abandon(&self.gateway.store, &self.gateway.registries, now)) {
-            self.unsettled.forget();
-            self.delayed = now.saturating_sub(self.started);
+        let mut tries = 0;
+        if let Some(mut permit) = self.permit.take() {
+            tries = permit.tries();
+            if permit.abandon(&self.gateway.store, &self.gateway.registries, now) {
+                self.unsettled.forget();
+                self.delayed = now.saturating_sub(self.started);
+            }
         }
         self.unsettled.end(&self.gateway, &self.snapshot, now);
         let lane = self.gateway.lane;
@@ -326,10 +330,10 @@ impl Completion {
         if let Grpc::Call(status) = self.grpc {
             self.gateway.count_grpc(status);
         }
-        self.write_log(duration, end);
+        self.write_log(duration, end, tries);
     }
 
-    fn write_log(&mut self, duration: Nanos, end: End) {
+    fn write_log(&mut self, duration: Nanos, end: End, tries: u32) {
         let (Some(log), Some(settings)) = (self.log.take(), &self.snapshot.access_log) else { return };
         let grpc_status = match self.grpc {
             Grpc::No => None,
@@ -363,6 +367,7 @@ impl Completion {
             limited_by: words.limited_by,
             shadow: words.shadow,
             delayed_us: self.delayed / 1000,
+            tries,
             upgraded: None,
             aborted: end == End::Aborted,
             broken_off: end == End::Failed,

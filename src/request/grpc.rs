@@ -20,7 +20,9 @@ pub fn is_call(version: Version, headers: &HeaderMap, method: &Method) -> bool {
     version == Version::HTTP_2 && has_grpc_type(headers) && method != Method::CONNECT
 }
 
-fn has_grpc_type(headers: &HeaderMap) -> bool {
+/// Whether a head announces a message of gRPC.
+#[must_use]
+pub fn has_grpc_type(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
     match value.split_at_checked(GRPC.len()) {
         Some((name, rest)) => name.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' ')),

@@ -5,6 +5,7 @@
 
 mod adaptive;
 mod health;
+mod retry;
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -32,6 +33,7 @@ use crate::websocket::Refusal;
 
 pub use adaptive::Adaptive;
 pub use health::{Balance, HashBy, HealthCheck, Outlier, Probe, SuccessRate};
+pub use retry::{Retry, RetryOn};
 
 /// One generation.
 #[derive(Debug)]
@@ -109,6 +111,12 @@ pub struct Upstream {
     pub outlier: Option<Outlier>,
     /// Whether its limit of exchanges in flight is found out.
     pub adaptive: Option<Adaptive>,
+    /// Requests at once, over all workers, those that wait included.
+    pub max_requests: Option<u32>,
+    /// Requests that wait for a connection, over all workers.
+    pub max_pending: u32,
+    /// Whether requests are tried again.
+    pub retry: Option<Retry>,
 }
 
 /// What is spoken to an upstream.

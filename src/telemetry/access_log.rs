@@ -64,6 +64,8 @@ pub struct Line<'a> {
     pub shadow: Option<&'a str>,
     /// Microseconds that the request waited for its place.
     pub delayed_us: u64,
+    /// How often upstream was asked.
+    pub tries: u32,
     /// What the connection became.
     pub upgraded: Option<Upgraded<'a>>,
     /// Whether the client left before the end.
@@ -274,6 +276,9 @@ fn write_json(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     if line.delayed_us > 0 {
         let _ = write!(out, ",\"delayed_us\":{}", line.delayed_us);
     }
+    if line.tries > 1 {
+        let _ = write!(out, ",\"tries\":{}", line.tries);
+    }
     if let Some(Upgraded { protocol, received, sent, ended }) = line.upgraded {
         out.extend_from_slice(b",\"upgraded\":\"");
         json_text(out, protocol);
@@ -307,6 +312,9 @@ fn write_text(out: &mut Vec<u8>, second: &str, millis: u32, line: &Line<'_>) {
     }
     if line.delayed_us > 0 {
         let _ = write!(out, " delayed={}us", line.delayed_us);
+    }
+    if line.tries > 1 {
+        let _ = write!(out, " tries={}", line.tries);
     }
     if let Some(upstream) = line.upstream {
         out.extend_from_slice(b" upstream=");
@@ -383,6 +391,7 @@ mod tests {
             upstream: None,
             shadow: None,
             delayed_us: 0,
+            tries: 1,
             upgraded: None,
             aborted: false,
             broken_off: false,

@@ -50,7 +50,10 @@ families! {
     JWT = Counter "tollgate_jwt_total" "Tokens presented, by result: verified, cached, or why they are not believed.";
     JWKS_FETCHES = Counter "tollgate_jwks_fetches_total" "Fetches of token keys, by result.";
     UPSTREAM_ERRORS = Counter "tollgate_upstream_errors_total" "Failed exchanges with an upstream, by upstream and kind.";
-    UPSTREAM_RETRIES = Counter "tollgate_upstream_retries_total" "Attempts at another endpoint or connection, by upstream.";
+    UPSTREAM_RETRIES = Counter "tollgate_upstream_retries_total" "Further tries of requests, by upstream and reason.";
+    RETRIES_WITHHELD = Counter "tollgate_upstream_retries_withheld_total" "Further tries that were not made, by upstream and by what forbade them.";
+    UPSTREAM_REQUESTS = Gauge "tollgate_upstream_requests" "Requests under way in an upstream with max_requests, those that wait included.";
+    UPSTREAM_PENDING = Gauge "tollgate_upstream_pending_requests" "Requests that wait for a connection to an upstream.";
     UPSTREAM_PANIC = Gauge "tollgate_upstream_panic" "1 while so few of an upstream's endpoints are in order that all but drained ones are used.";
     ENDPOINT_HEALTHY = Gauge "tollgate_endpoint_healthy" "1, or 0 while an endpoint's health checks fail.";
     ENDPOINT_EJECTED = Gauge "tollgate_endpoint_ejected" "1 while an endpoint is ejected for its answers.";

@@ -8,12 +8,13 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Body;
 
-use super::http1::{ClientBody, ExchangeError};
+use super::http1::ExchangeError;
+use super::payload::Payload;
 use super::{Received, Response};
 use crate::headers::EndToEndHead;
 
 /// Reads the whole body, shows the first [`SHOWN`] bytes of head and body.
-pub(super) async fn answer(method: &Method, head: &EndToEndHead, body: Option<ClientBody>) -> Result<Response, ExchangeError> {
+pub(super) async fn answer(method: &Method, head: &EndToEndHead, body: Option<Payload>) -> Result<Response, ExchangeError> {
     let mut shown = BytesMut::from(&*head.bytes());
     if let Some(body) = body {
         let mut body = pin!(body);

@@ -22,6 +22,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::chunked;
+use super::payload::Payload;
 use super::pool::Counted;
 use super::transport::Transport;
 use crate::body::{RequestBody, RequestBodyError, Unread};
@@ -101,8 +102,8 @@ enum Source {
     Done,
     /// Upstream doesn't read any more; its answer may still be there.
     Broken,
-    Length(ClientBody, u64),
-    Chunked(ClientBody),
+    Length(Payload, u64),
+    Chunked(Payload),
 }
 
 impl Connection {
@@ -128,7 +129,7 @@ impl Exchange {
         connection: Connection,
         head: EndToEndHead,
         framing: Framing,
-        body: Option<ClientBody>,
+        body: Option<Payload>,
         patience: Duration,
         total: Option<Rc<Deadline>>,
     ) -> Self {

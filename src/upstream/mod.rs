@@ -6,10 +6,12 @@
 //! address, so a reload keeps connections and who is out of use. Forwarding asks for a [`Permit`]: nothing gets here around admission.
 //!
 //! [`balance`] chooses among the endpoints that may be used; `health` (a thread of its own, [`Watch`]), `judge` (by the outcome of every
-//! exchange) and the operator decide which those are, in `group`.
+//! exchange) and the operator decide which those are, in `group`. What has failed is tried again in `retry`; `bulkhead` bounds how much of
+//! the gateway an upstream may take.
 
 mod adaptive;
 pub mod balance;
+mod bulkhead;
 mod chunked;
 mod connect;
 mod download;
@@ -21,9 +23,11 @@ mod http1;
 mod http2;
 mod judge;
 mod outlier;
+mod payload;
 mod pool;
 mod registry;
 mod response_body;
+mod retry;
 mod shared;
 mod standing;
 mod switched;
@@ -42,7 +46,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{HeaderMap, Method, StatusCode};
-use smallvec::SmallVec;
 
 use crate::admission::Permit;
 use crate::body::RequestBodyError;
@@ -57,6 +60,7 @@ pub use adaptive::{AdaptiveState, Limited, Place, Shed};
 pub use group::EndpointState;
 pub use health::Watch;
 pub use http1::{ClientBody, ExchangeError};
+pub use payload::Payload;
 pub use pool::Shared;
 pub use registry::UpstreamState;
 pub use response_body::ResponseBody;
@@ -67,6 +71,7 @@ use download::Download;
 use http1::{Connection, Exchange};
 use judge::Circumstances;
 use pool::{Cluster, EndpointName, EndpointPool, Lease, Leased};
+use retry::{Reason, Tried};
 use transport::ConnectError;
 
 /// A worker's way to upstreams.
@@ -108,7 +113,7 @@ pub struct Request<'a> {
     /// How the body is delimited.
     pub framing: Framing,
     /// The body.
-    pub body: Option<ClientBody>,
+    pub body: Option<Payload>,
     /// Until the response's head and between two bytes; the upstream's own otherwise.
     pub response_timeout: Option<Duration>,
     /// The whole exchange.
@@ -126,6 +131,13 @@ pub enum TotalTimeout {
     Configured(Duration),
     /// The caller, who may be in any hurry: that it was not enough says nothing about an endpoint.
     Callers(Duration),
+}
+
+impl TotalTimeout {
+    fn length(self) -> Duration {
+        let (Self::Configured(length) | Self::Callers(length)) = self;
+        length
+    }
 }
 
 /// What came back.
@@ -150,6 +162,17 @@ pub enum Received {
     Switched(Box<Switched>),
 }
 
+impl Received {
+    /// What the exchange holds at its endpoint, as long as there is more to come.
+    fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Stream(body) => body.lease(),
+            Self::Switched(switched) => Some(switched.lease()),
+        }
+    }
+}
+
 /// Why nothing came back.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
@@ -168,6 +191,12 @@ pub enum UpstreamError {
     /// The upstream has as many exchanges under way as it may have connections.
     #[error("upstream has no free connection")]
     Saturated,
+    /// As many requests as may wait for one do so already.
+    #[error("upstream has no free connection, and as many requests as may wait for one")]
+    PendingFull,
+    /// The upstream has as many requests under way as it may have.
+    #[error("upstream has as many requests under way as it may have")]
+    RequestsFull,
     /// The exchange failed.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -270,18 +299,18 @@ impl Client {
     /// [`UpstreamError`] when there is no response to pass on.
     pub async fn exchange_with(
         &self,
-        _permit: &Permit,
+        permit: &Permit,
         destination: Option<Destination>,
         request: Request<'_>,
     ) -> Result<Response, UpstreamError> {
         let Some(Destination(cluster)) = destination else { return Err(UpstreamError::Saturated) };
         let result = if cluster.is_echo() {
             echo::answer(request.method, &request.heads.http1(), request.body).await.map_err(UpstreamError::from)
-        } else if cluster.may_share_connections() && request.offer.is_none() {
-            // Boxed, so that HTTP/1.1's future is no larger for it.
-            Box::pin(self.attempt_shared(&cluster, request)).await
+        } else if cluster.is_looked_after() || (cluster.may_share_connections() && request.offer.is_none()) {
+            // Boxed, so that plain HTTP/1.1's future is no larger for it.
+            Box::pin(self.attempts(&cluster, permit, request)).await
         } else {
-            self.attempt(&cluster, request).await
+            self.attempt(&cluster, permit, request).await
         };
         if let Err(error) = &result {
             cluster.errors.count(error, self.lane);
@@ -289,13 +318,15 @@ impl Client {
         result
     }
 
-    async fn attempt(&self, cluster: &Rc<Cluster>, mut request: Request<'_>) -> Result<Response, UpstreamError> {
+    /// Over HTTP/1.1, where nothing is configured that would have to be looked after.
+    async fn attempt(&self, cluster: &Rc<Cluster>, permit: &Permit, mut request: Request<'_>) -> Result<Response, UpstreamError> {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
         let total = request.total_timeout.map(running);
         let shares_time = request.shares_time();
         let mut fresh = false;
         loop {
-            let leased = in_time(total.as_deref(), self.lease(cluster, request.balance_key, fresh)).await?;
+            let leased =
+                in_time(total.as_deref(), self.lease(cluster, request.balance_key, fresh, &mut Tried::default())).await?;
             let reused = leased.connection_reused();
             let (connection, lease) = leased.into_parts();
             let body = request.body.take();
@@ -306,7 +337,8 @@ impl Client {
                 Ok((head, rest)) => return Ok(self.over_http1(head, rest, exchange, lease)?),
                 // The keep-alive race: upstream closed an idle connection just when we used it.
                 Err(ExchangeError::Closed) if reused && replayable && !fresh => {
-                    cluster.retries.one(self.lane);
+                    cluster.retries.one(Reason::Closed, self.lane);
+                    permit.again();
                     fresh = true;
                 }
                 Err(error) => {
@@ -344,16 +376,21 @@ impl Client {
     }
 
     /// A connection for HTTP/1.1: an idle one, or a new one to the first endpoint that accepts it.
-    async fn lease(&self, cluster: &Rc<Cluster>, key: Option<NonZeroU64>, fresh: bool) -> Result<Leased, UpstreamError> {
+    async fn lease(
+        &self,
+        cluster: &Rc<Cluster>,
+        key: Option<NonZeroU64>,
+        fresh: bool,
+        tried: &mut Tried,
+    ) -> Result<Leased, UpstreamError> {
         if cluster.is_saturated() {
             return Err(UpstreamError::Saturated);
         }
-        let mut tried = SmallVec::<[usize; 4]>::new();
         let mut last = UpstreamError::NoEndpoint;
-        while let Some(index) = cluster.pick(&tried, key) {
+        while let Some(index) = tried.pick(cluster, key) {
             let Some(endpoint) = cluster.endpoints.get(index) else { break };
-            if !tried.is_empty() {
-                cluster.retries.one(self.lane);
+            if tried.has_unreachable() {
+                cluster.retries.one(Reason::Connect, self.lane);
                 cluster.errors.count(&last, self.lane);
             }
             if !fresh && let Some(leased) = endpoint.pool.take(cluster) {
@@ -368,7 +405,7 @@ impl Client {
                 Err(_) => last = UpstreamError::ConnectTimeout,
             }
             lease.failed();
-            tried.push(index);
+            tried.unreachable(index);
         }
         Err(last)
     }
@@ -383,9 +420,8 @@ impl Request<'_> {
 
 /// The time of the whole exchange, from now on.
 fn running(total: TotalTimeout) -> Rc<Deadline> {
-    let (TotalTimeout::Configured(total) | TotalTimeout::Callers(total)) = total;
     let deadline = Rc::new(Deadline::new());
-    deadline.arm(total);
+    deadline.arm(total.length());
     deadline
 }
 
@@ -413,6 +449,8 @@ struct ErrorCounters {
     tls: Counter,
     timeout: Counter,
     saturated: Counter,
+    pending_full: Counter,
+    requests_full: Counter,
     closed: Counter,
     invalid: Counter,
     reset: Counter,
@@ -428,6 +466,8 @@ impl ErrorCounters {
             tls: counter("tls"),
             timeout: counter("timeout"),
             saturated: counter("saturated"),
+            pending_full: counter("max_pending"),
+            requests_full: counter("max_requests"),
             closed: counter("closed"),
             invalid: counter("invalid"),
             reset: counter("reset"),
@@ -441,6 +481,8 @@ impl ErrorCounters {
             UpstreamError::Connect(_) | UpstreamError::ConnectTimeout => self.connect.one(lane),
             UpstreamError::Tls(_) => self.tls.one(lane),
             UpstreamError::Saturated => self.saturated.one(lane),
+            UpstreamError::PendingFull => self.pending_full.one(lane),
+            UpstreamError::RequestsFull => self.requests_full.one(lane),
             UpstreamError::Exchange(error) => self.count_exchange(error, lane),
         }
     }

@@ -12,15 +12,17 @@ use http::{HeaderMap, StatusCode};
 
 use super::adaptive::{Limited, Limiters};
 use super::balance::{Balancer, Candidate, Candidates};
+use super::bulkhead::Bounds;
 use super::group::Group;
 use super::http1::Connection;
 use super::http2;
 use super::judge::{self, Circumstances, Judge, Verdict};
+use super::retry::RetryCounters;
 use super::standing::{Mode, Standing};
 use super::{ErrorCounters, ExchangeError};
 use crate::clock::Clock;
-use crate::snapshot::{Endpoint, Upstream, UpstreamKind, UpstreamProtocol};
-use crate::telemetry::metrics::{self, Counter, Lane, Registry};
+use crate::snapshot::{Endpoint, Retry, Upstream, UpstreamKind, UpstreamProtocol};
+use crate::telemetry::metrics::{Lane, Registry};
 use crate::tls::ClientTls;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -55,6 +57,7 @@ impl Shared {
             Arc::clone(connections.entry(Arc::clone(&upstream.name)).or_default())
         };
         let group = self.group(&upstream.name);
+        let bounds = Bounds { max_requests: upstream.max_requests, max_pending: upstream.max_pending };
         let judge = |rules| Judge::new(&upstream.name, &group, rules, &self.clock, &self.registry);
         Cluster {
             balancer: Balancer::new(&upstream.balance, endpoints.len()),
@@ -63,12 +66,20 @@ impl Shared {
             protocol: upstream.protocol,
             endpoints: endpoints.into_iter().map(WeightedEndpoint::new).collect(),
             tls: upstream.tls.clone(),
-            connect_timeout: upstream.connect_timeout,
+            connect_timeout: upstream
+                .retry
+                .as_ref()
+                .and_then(|retry| retry.per_try)
+                .unwrap_or(Duration::MAX)
+                .min(upstream.connect_timeout),
             response_timeout: upstream.response_timeout,
             idle_timeout: upstream.idle_timeout,
             budget: Budget { open, max: upstream.max_connections },
             errors: ErrorCounters::new(&self.registry, &upstream.name),
-            retries: self.registry.counter(metrics::UPSTREAM_RETRIES, &[("upstream", &upstream.name)]),
+            retries: RetryCounters::new(&self.registry, &upstream.name),
+            retry: upstream.retry.clone(),
+            looked_after: upstream.retry.is_some() || bounds.are_set(),
+            bounds,
             group,
             limited,
         }
@@ -80,7 +91,7 @@ impl Shared {
 pub(super) struct Cluster {
     echo: bool,
     pub(super) protocol: UpstreamProtocol,
-    group: Arc<Group>,
+    pub(super) group: Arc<Group>,
     balancer: Balancer,
     judge: Option<Judge>,
     pub(super) endpoints: Vec<WeightedEndpoint>,
@@ -90,8 +101,11 @@ pub(super) struct Cluster {
     idle_timeout: Duration,
     budget: Budget,
     pub(super) errors: ErrorCounters,
-    pub(super) retries: Counter,
     pub(super) limited: Option<Rc<Limited>>,
+    pub(super) retries: RetryCounters,
+    pub(super) retry: Option<Retry>,
+    pub(super) bounds: Bounds,
+    looked_after: bool,
 }
 
 /// An endpoint and its share.
@@ -117,6 +131,16 @@ impl WeightedEndpoint {
 impl Cluster {
     pub(super) fn is_echo(&self) -> bool {
         self.echo
+    }
+
+    /// Whether its requests are tried again, or bounded.
+    pub(super) fn is_looked_after(&self) -> bool {
+        self.looked_after
+    }
+
+    /// The place of the endpoint that an exchange is with.
+    pub(super) fn place_of(&self, lease: &Lease) -> Option<usize> {
+        self.endpoints.iter().position(|endpoint| Rc::ptr_eq(&endpoint.pool, &lease.pool))
     }
 
     /// Whether its connections may carry many exchanges at once: in clear text `auto` is HTTP/1.1, over TLS it is known when connected.
@@ -319,14 +343,12 @@ pub(super) struct Leased {
 #[derive(Debug)]
 pub(super) struct Lease {
     cluster: Rc<Cluster>,
-    in_use: InUse,
+    pool: Rc<EndpointPool>,
     /// Whether the exchange has been counted for or against the endpoint.
     judged: Cell<bool>,
+    /// Whether its end is that of a request among those that are bounded.
+    has_room: Cell<bool>,
 }
-
-/// One exchange's place in an endpoint's load.
-#[derive(Debug)]
-struct InUse(Rc<EndpointPool>);
 
 impl Leased {
     pub(super) fn new(connection: Connection, lease: Lease) -> Self {
@@ -345,7 +367,12 @@ impl Leased {
 impl Lease {
     fn new(pool: &Rc<EndpointPool>, cluster: &Rc<Cluster>) -> Self {
         pool.standing.begin();
-        Self { cluster: Rc::clone(cluster), in_use: InUse(Rc::clone(pool)), judged: Cell::new(false) }
+        Self { cluster: Rc::clone(cluster), pool: Rc::clone(pool), judged: Cell::new(false), has_room: Cell::new(false) }
+    }
+
+    /// The request is over when this is.
+    pub(super) fn has_room(&self) {
+        self.has_room.set(true);
     }
 
     /// The response's head is here, and may already be a failure.
@@ -369,7 +396,7 @@ impl Lease {
         if let Some(judge) = &self.cluster.judge
             && !self.judged.replace(true)
         {
-            judge.good(&self.in_use.0.standing);
+            judge.good(&self.pool.standing);
         }
     }
 
@@ -385,7 +412,7 @@ impl Lease {
     /// The endpoint has failed.
     pub(super) fn failed(&self) {
         if !self.judged.replace(true) {
-            self.cluster.failed(&self.in_use.0);
+            self.cluster.failed(&self.pool);
         }
     }
 
@@ -396,7 +423,7 @@ impl Lease {
 
     /// Puts a clean connection back.
     pub(super) fn give_back(self, mut connection: Connection) {
-        let Self { cluster, in_use: InUse(pool), .. } = &self;
+        let Self { cluster, pool, .. } = &self;
         let mut idle = pool.idle.borrow_mut();
         if !pool.retired.get() && idle.len() < MAX_IDLE && !cluster.budget.exceeded() {
             connection.reused = true;
@@ -405,9 +432,15 @@ impl Lease {
     }
 }
 
-impl Drop for InUse {
+impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.standing.end();
+        self.pool.standing.end();
+        if self.has_room.get() {
+            self.cluster.group.traffic.leave();
+        }
+        if self.cluster.bounds.max_pending > 0 {
+            self.cluster.group.traffic.freed();
+        }
     }
 }
 

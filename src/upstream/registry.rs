@@ -20,6 +20,10 @@ pub struct UpstreamState {
     pub panics: bool,
     /// Its limit of exchanges in flight, if that is found out.
     pub adaptive: Option<AdaptiveState>,
+    /// Requests under way, where they are bounded.
+    pub requests: u32,
+    /// Requests that wait for a connection.
+    pub pending: u32,
     /// Its endpoints, in the configuration's order.
     pub endpoints: Vec<EndpointState>,
 }
@@ -49,10 +53,12 @@ impl Shared {
             .all()
             .into_iter()
             .map(|(name, group)| UpstreamState {
-                panics: group.panics(),
                 adaptive: self.load_state(&name),
-                endpoints: group.states(now, wall),
                 name,
+                panics: group.panics(),
+                requests: group.traffic.requests(),
+                pending: group.traffic.waiting(),
+                endpoints: group.states(now, wall),
             })
             .filter(|state| !state.endpoints.is_empty())
             .collect();

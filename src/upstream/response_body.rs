@@ -48,6 +48,17 @@ impl ResponseBody {
     }
 }
 
+impl ResponseBody {
+    /// What the exchange holds at its endpoint, until its end.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        match &self.0 {
+            Kind::Http1(body) => body.inner.as_ref().map(|inner| &inner.lease),
+            Kind::Http2(body) => body.lease(),
+            Kind::Broken(_) => None,
+        }
+    }
+}
+
 impl From<http2::ResponseBody> for ResponseBody {
     fn from(body: http2::ResponseBody) -> Self {
         Self(Kind::Http2(Box::new(body)))

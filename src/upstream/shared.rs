@@ -3,62 +3,22 @@
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-use smallvec::SmallVec;
-
 use super::http1::{Connection, Exchange};
 use super::http2::{self, Sent};
-use super::judge::Circumstances;
 use super::pool::{Cluster, EndpointPool, Lease, WeightedEndpoint};
-use super::{Client, ExchangeError, Request, Response, UpstreamError, in_time, is_out_of, running};
+use super::retry::{Reason, Tried};
+use super::{Client, Request, Response, UpstreamError};
 use crate::clock::deadline::Deadline;
 
 /// Where an exchange takes place.
-enum Place {
+pub(super) enum Place {
     Http1(Connection),
     Http2(http2::Slot),
 }
 
 impl Client {
-    /// See [`Client::exchange`]. A stream that was refused is opened once more elsewhere, whatever the method, if nothing of its body
-    /// was taken; a request whose connection ended before an answer, if it may be seen twice.
-    pub(super) async fn attempt_shared(
-        &self,
-        cluster: &Rc<Cluster>,
-        mut request: Request<'_>,
-    ) -> Result<Response, UpstreamError> {
-        let total = request.total_timeout.map(running);
-        let (bodiless, shares_time) = (request.body.is_none(), request.shares_time());
-        let mut again = false;
-        loop {
-            let (place, lease) = in_time(total.as_deref(), self.place(cluster, request.balance_key)).await?;
-            let (sent, unjudged) = match self.send(place, lease, cluster, &mut request, total.clone()).await {
-                Ok(response) => return Ok(response),
-                Err(failed) => failed,
-            };
-            let Sent { error, body, reused, from_rest } = sent;
-            let untouched = bodiless || body.is_some();
-            let harmless = match error {
-                ExchangeError::Refused => untouched,
-                ExchangeError::Closed => reused && bodiless && request.method.is_idempotent(),
-                _ => false,
-            };
-            let is_last = again || !harmless;
-            // A refusal that the next try makes up for says nothing about the endpoint: it may just restart in good order.
-            if let Some(lease) = unjudged.filter(|_| is_last || !matches!(error, ExchangeError::Refused)) {
-                let out_of_shared_time = shares_time && is_out_of(total.as_ref());
-                lease.broke(&error, Circumstances { reused: from_rest, out_of_shared_time });
-            }
-            if is_last {
-                return Err(error.into());
-            }
-            again = true;
-            request.body = body;
-            cluster.retries.one(self.lane);
-        }
-    }
-
     /// What has failed comes with the lease that it is to be judged by, unless it has been.
-    async fn send(
+    pub(super) async fn send(
         &self,
         place: Place,
         lease: Lease,
@@ -67,22 +27,25 @@ impl Client {
         total: Option<Rc<Deadline>>,
     ) -> Result<Response, (Sent, Option<Lease>)> {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
+        let to_head = cluster.retry.as_ref().and_then(|retry| retry.per_try).map_or(patience, |per_try| per_try.min(patience));
         let (heads, framing, method) = (request.heads, request.framing, request.method);
         let body = request.body.take();
         match place {
             Place::Http2(slot) => {
-                let exchange = http2::Exchange::new(slot, |scheme| heads.http2(scheme), framing, body, patience, total);
+                let exchange = http2::Exchange::new(slot, |scheme| heads.http2(scheme), framing, body, to_head, total);
                 let exchange = match exchange {
                     Ok(exchange) => exchange,
                     Err(sent) => return Err((sent, Some(lease))),
                 };
-                exchange.response(method, lease, self.lane).await.map_err(|(sent, lease)| (sent, Some(lease)))
+                exchange.response(method, patience, lease, self.lane).await.map_err(|(sent, lease)| (sent, Some(lease)))
             }
             Place::Http1(connection) => {
                 let reused = connection.reused;
-                let mut exchange = Exchange::new(connection, heads.http1(), framing, body, patience, total);
+                let mut exchange = Exchange::new(connection, heads.http1(), framing, body, to_head, total);
                 let lost = |error| Sent { error, body: None, reused, from_rest: reused };
-                match exchange.head(method, None).await {
+                let answered = exchange.head(method, request.offer).await;
+                exchange.patience = patience;
+                match answered {
                     Ok((head, rest)) => self.over_http1(head, rest, exchange, lease).map_err(|error| (lost(error), None)),
                     Err(error) => Err((lost(error), Some(lease))),
                 }
@@ -91,13 +54,18 @@ impl Client {
     }
 
     /// A place at the first endpoint that has one.
-    async fn place(&self, cluster: &Rc<Cluster>, key: Option<NonZeroU64>) -> Result<(Place, Lease), UpstreamError> {
-        let mut tried = SmallVec::<[usize; 4]>::new();
+    pub(super) async fn place(
+        &self,
+        cluster: &Rc<Cluster>,
+        key: Option<NonZeroU64>,
+        tried: &mut Tried,
+    ) -> Result<(Place, Lease), UpstreamError> {
         let mut last = UpstreamError::NoEndpoint;
-        while let Some(index) = cluster.pick(&tried, key) {
+        while let Some(index) = tried.pick(cluster, key) {
             let Some(endpoint) = cluster.endpoints.get(index) else { break };
-            if !tried.is_empty() {
-                cluster.retries.one(self.lane);
+            // One that has no room has not been asked.
+            if tried.has_unreachable() && !matches!(last, UpstreamError::Saturated) {
+                cluster.retries.one(Reason::Connect, self.lane);
                 cluster.errors.count(&last, self.lane);
             }
             // Twice that long at most: for a connection that is full when it is there, and then for another.
@@ -106,7 +74,7 @@ impl Client {
                 Ok(Err(error)) => error,
                 Err(_) => UpstreamError::ConnectTimeout,
             };
-            tried.push(index);
+            tried.unreachable(index);
         }
         Err(last)
     }

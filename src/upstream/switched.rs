@@ -15,12 +15,17 @@ use super::pool::Lease;
 pub struct Switched {
     connection: Connection,
     ahead: Bytes,
-    _lease: Lease,
+    lease: Lease,
 }
 
 impl Switched {
     pub(super) fn new(connection: Connection, ahead: Bytes, lease: Lease) -> Self {
-        Self { connection, ahead, _lease: lease }
+        Self { connection, ahead, lease }
+    }
+
+    /// What the connection holds at its endpoint.
+    pub(super) fn lease(&self) -> &Lease {
+        &self.lease
     }
 
     /// Makes the drop that follows a reset rather than an end.

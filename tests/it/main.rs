@@ -30,6 +30,7 @@ mod pictures;
 mod redis;
 mod regressions;
 mod repository;
+mod retry;
 mod smuggling;
 mod split;
 mod spoofing;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use super::bulkhead::Traffic;
 use super::event::{Event, Gone};
 use super::health::{Change, Streak};
 use super::outlier::{self, Record};
@@ -18,6 +19,7 @@ use crate::snapshot::{Endpoint, HealthCheck, Outlier, Upstream, UpstreamKind};
 #[derive(Debug, Default)]
 pub(super) struct Group {
     panics: AtomicBool,
+    pub(super) traffic: Traffic,
     inner: Mutex<Inner>,
 }
 

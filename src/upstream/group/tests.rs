@@ -41,6 +41,9 @@ fn upstream(endpoints: &str) -> Upstream {
         health: Some(check()),
         adaptive: None,
         outlier: Some(outlier()),
+        max_requests: None,
+        max_pending: 0,
+        retry: None,
     }
 }
 

@@ -100,6 +100,11 @@ impl ResponseBody {
         Self { download, shared, held: Some(Held { rest, silence, lease }), patience, total, lane }
     }
 
+    /// What the exchange holds at its endpoint, until its end.
+    pub(in crate::upstream) fn lease(&self) -> Option<&Lease> {
+        self.held.as_ref().map(|held| &held.lease)
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, ExchangeError>> {
         if self.total.as_ref().is_some_and(|total| total.poll_due(cx).is_ready()) {
             return Poll::Ready(Err(ExchangeError::Timeout));

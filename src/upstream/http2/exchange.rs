@@ -17,7 +17,7 @@ use super::upload::{Rest, Shared, Turn, Upload};
 use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndFields, Framing, ResponseFraming, ResponseHead, Unsayable};
 use crate::telemetry::metrics::Lane;
-use crate::upstream::http1::ClientBody;
+use crate::upstream::payload::Payload;
 use crate::upstream::pool::Lease;
 use crate::upstream::{ExchangeError, Received, Response};
 
@@ -42,7 +42,7 @@ pub(in crate::upstream) struct Sent {
     /// Why.
     pub(in crate::upstream) error: ExchangeError,
     /// The body, if nothing had been taken of it.
-    pub(in crate::upstream) body: Option<ClientBody>,
+    pub(in crate::upstream) body: Option<Payload>,
     /// The connection had carried others before.
     pub(in crate::upstream) reused: bool,
     /// And was at rest when this one began, with no sign since then that it is the peer who is at fault.
@@ -55,7 +55,7 @@ impl Exchange {
         slot: Slot,
         head: impl FnOnce(&http::uri::Scheme) -> Result<EndToEndFields, Unsayable>,
         framing: Framing,
-        body: Option<ClientBody>,
+        body: Option<Payload>,
         patience: Duration,
         total: Option<Rc<Deadline>>,
     ) -> Result<Self, Sent> {
@@ -95,15 +95,19 @@ impl Exchange {
         }
     }
 
-    /// Sends the body and waits for the final response.
+    /// Sends the body and waits for the final response, whose body has this `patience`.
     pub(in crate::upstream) async fn response(
         mut self,
         method: &Method,
+        patience: Duration,
         lease: Lease,
         lane: Lane,
     ) -> Result<Response, (Sent, Lease)> {
         match std::future::poll_fn(|cx| self.poll_response(method, cx)).await {
-            Ok((head, download)) => Ok(self.finish(head, download, lease, lane)),
+            Ok((head, download)) => {
+                self.patience = patience;
+                Ok(self.finish(head, download, lease, lane))
+            }
             Err(error) => Err((self.fail(error), lease)),
         }
     }

@@ -13,7 +13,8 @@ use http_body::Body as _;
 use tokio::task::JoinHandle;
 
 use super::super::chunked::may_be_trailer;
-use super::super::http1::{ClientBody, length_of};
+use super::super::http1::length_of;
+use super::super::payload::Payload;
 use crate::body::RequestBodyError;
 use crate::clock::deadline::Deadline;
 use crate::headers::{AllowedTrailers, Framing};
@@ -37,7 +38,7 @@ enum Source {
     /// Nothing more will come, or upstream takes nothing more.
     Done,
     /// The client's body, and how much of it is still to come, if that is known.
-    Body(ClientBody, Option<u64>),
+    Body(Payload, Option<u64>),
 }
 
 /// For whom an upload waits.
@@ -49,7 +50,7 @@ pub(super) enum Turn {
 
 impl Upload {
     /// `body` is `None` if the stream has ended with the head.
-    pub(super) fn new(stream: SendStream<Bytes>, body: Option<ClientBody>, framing: Framing, trailers: AllowedTrailers) -> Self {
+    pub(super) fn new(stream: SendStream<Bytes>, body: Option<Payload>, framing: Framing, trailers: AllowedTrailers) -> Self {
         let left = match framing {
             Framing::Length(length) => Some(length),
             Framing::Chunked | Framing::None => None,
@@ -165,7 +166,7 @@ impl Upload {
     }
 
     /// The client's body, if nothing has been taken of it.
-    pub(super) fn into_body(self) -> Option<ClientBody> {
+    pub(super) fn into_body(self) -> Option<Payload> {
         match self.source {
             Source::Body(body, _) if !self.sent && self.pending.is_empty() => Some(body),
             _ => None,
