@@ -4,7 +4,7 @@ CARGO ?= cargo
 CONFIG ?= gateway.yaml
 ARGS ?=
 
-.PHONY: help test clients lint bench run certs
+.PHONY: help test clients fuzz lint bench run certs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,8 +17,12 @@ clients: ## curl, gRPC, WebSocket and other clients through the gateway; ARGS="h
 	$(CARGO) build --locked
 	tests/clients/run $(or $(CARGO_TARGET_DIR),target)/debug/tollgate $(ARGS)
 
+fuzz: ## what libFuzzer finds in 15 s for each target; ARGS="request" takes some of them
+	tests/fuzz/run $(ARGS)
+
 lint: ## formatting, clippy and rustdoc, warnings are errors
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path tests/fuzz/Cargo.toml
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --locked
 

@@ -33,6 +33,9 @@ pub enum UnitError {
     /// Not `SIZE/PERIOD`.
     #[error("`{0}` is not a rate of bytes; write SIZE/PERIOD, such as 1MiB/s or 64KiB/s burst 1MiB")]
     NotAByteRate(String),
+    /// Neither `SIZE/PERIOD` nor `off`.
+    #[error("`{0}` is not a least rate; write SIZE/PERIOD without a burst, such as 240B/s, or off")]
+    NotALeastRate(String),
     /// Not a size.
     #[error("`{0}` is not a size; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")]
     Size(String),
@@ -61,6 +64,15 @@ pub enum RateOrUnlimited {
 /// A rate whose cells are bytes, as it is written: `SIZE/PERIOD [burst SIZE]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRate(pub Rate);
+
+/// A rate of bytes without a burst, or the word `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteRateOrOff {
+    /// A rate.
+    Rate(Rate),
+    /// None.
+    Off,
+}
 
 /// A length of time. `0s` is allowed; who needs more says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +114,19 @@ impl std::str::FromStr for ByteRate {
         };
         let (count, period) = quota.split_once('/').ok_or_else(|| UnitError::NotAByteRate(text.to_owned()))?;
         Ok(Self(Rate { count: parse_bytes(count.trim())?, period: parse_period(period.trim())?, burst }))
+    }
+}
+
+impl std::str::FromStr for ByteRateOrOff {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text {
+            "off" => Ok(Self::Off),
+            // A least rate has no burst: what is sent at once is always enough.
+            _ if text.contains("burst") => Err(UnitError::NotALeastRate(text.to_owned())),
+            _ => text.parse().map(|ByteRate(rate)| Self::Rate(rate)),
+        }
     }
 }
 
@@ -246,6 +271,7 @@ macro_rules! deserialize_word {
 deserialize_word! {
     RateOrUnlimited, "Rate", "a rate such as 100/min or 5/s burst 10, or unlimited", r"^(unlimited|[0-9_]+ */ *[0-9a-z]+( burst [0-9_]+)?)$";
     ByteRate, "ByteRate", "a rate of bytes such as 1MiB/s or 64KiB/s burst 1MiB", r"^[0-9_]+(B|KiB|MiB|GiB|KB|MB|GB)? */ *[0-9a-z]+( burst [0-9_]+(B|KiB|MiB|GiB|KB|MB|GB)?)?$";
+    ByteRateOrOff, "LeastByteRate", "a rate of bytes such as 240B/s or 1KiB/s, or off", r"^(off|[0-9_]+(B|KiB|MiB|GiB|KB|MB|GB)? */ *[0-9a-z]+)$";
     Span, "Duration", "a duration such as 250ms, 30s or 5m", r"^[0-9_]+(ms|s|m|h|d)?$";
     ByteSize, "Size", "a size such as 64KiB or 10MiB", r"^[0-9_]+(B|KiB|MiB|GiB|KB|MB|GB)?$";
 }

@@ -1,6 +1,7 @@
 //! The admin listener: health, metrics, reload and a say in which endpoints are used, on a socket and a thread of its own, so that it answers when every
 //! worker is busy. It knows nothing of requests in flight; what it can change goes through [`Control`].
 
+mod places;
 mod upstreams;
 
 use std::collections::BTreeMap;
@@ -18,18 +19,21 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tracing::error;
 
 use crate::admission::Registries;
+use crate::config::Secret;
 use crate::config::diagnostic::Diagnostic;
 use crate::request::Authority;
 use crate::snapshot::Current;
-use crate::socket::{Listener, StdListener};
+use crate::socket::{Listener, StdListener, Stream};
 use crate::store::{DEBT_SHARES, Occupancy, Store};
 use crate::telemetry::metrics::{self, Registry, Sample};
 use crate::tls::InUse;
 use crate::upstream::Shared;
+
+use places::{Place, Places};
 
 /// What a reload came to: the generation in force, or why the file was refused.
 pub type Reloaded = Result<u64, Vec<Diagnostic>>;
@@ -52,7 +56,7 @@ pub struct Control {
     /// Asks for a reload and gets its result.
     pub reload: mpsc::Sender<oneshot::Sender<Reloaded>>,
     /// Required for everything but health, if there is one.
-    pub token: Option<Box<str>>,
+    pub token: Option<Secret>,
 }
 
 /// Starts the admin thread on a bound socket.
@@ -77,26 +81,29 @@ async fn accept(listener: StdListener, control: Arc<Control>) {
         Ok(listener) => listener,
         Err(error) => return error!(%error, "admin cannot listen"),
     };
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let places = Places::default();
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        tokio::task::spawn_local(serve(stream, places.take(), Arc::clone(&control)));
+    }
+}
+
+/// One request per connection, and a bound on it. A peer that breaks off is its own affair.
+async fn serve(stream: Stream, place: Place, control: Arc<Control>) {
+    let service = service_fn(|request| {
+        place.asks();
         let control = Arc::clone(&control);
-        tokio::task::spawn_local(async move {
-            let service = service_fn(|request| {
-                let control = Arc::clone(&control);
-                async move { Ok::<_, Infallible>(answer(&control, &request).await) }
-            });
-            let mut builder = http1::Builder::new();
-            // One request per connection and a bound on it: idle or slow peers must not keep a health check out.
-            builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
-            // A peer that breaks off is its own affair.
-            let _ = tokio::time::timeout(REQUEST_TIMEOUT, builder.serve_connection(TokioIo::new(stream), service)).await;
-            drop(permit);
-        });
+        async move { Ok::<_, Infallible>(answer(&control, &request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
+    let served = tokio::time::timeout(REQUEST_TIMEOUT, builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        _ = served => {}
+        () = place.lost() => {}
     }
 }
 
@@ -140,7 +147,7 @@ impl Control {
             Some(token) => {
                 let given = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
                 // Digests are compared, so time tells nothing about the token.
-                if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token.as_bytes())) {
+                if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token.0.as_bytes())) {
                     return None;
                 }
                 let mut refusal = error_json(StatusCode::UNAUTHORIZED, "a bearer token is required");
@@ -269,7 +276,6 @@ fn json_body(status: StatusCode, body: &serde_json::Value) -> Response<Full<Byte
     response
 }
 
-const MAX_CONNECTIONS: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,17 +1,18 @@
 //! The bodies that pass through the gateway.
 //!
-//! [`RequestBody`] wraps what a client sends: a size cap and an idle timeout. [`Body`] is the one type of every response,
+//! [`RequestBody`] wraps what a client sends: a size cap, an idle timeout and a least pace. [`Body`] is the one type of every response,
 //! the gateway's own and upstream's; dropping it, at its end or before, drops the guard that travels with it, which is how
 //! a concurrency slot is held to the last byte. [`usage`] reads a number out of a response that passes by. This module knows
 //! neither clients nor upstreams: the source is a parameter.
 
-mod patience;
+mod client;
+mod pace;
 mod tap;
 mod unread;
 pub mod usage;
 
+use std::num::NonZeroU32;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use crate::clock::deadline::Deadline;
-use crate::clock::{Nanos, saturating_nanos};
-pub use patience::Patience;
+pub use client::ClientStream;
+use pace::Pace;
 pub use tap::{BodyCopy, CopyTooLarge, Tap};
 pub use unread::{LINGER, LINGER_BYTES, Unread};
 
@@ -34,6 +35,9 @@ pub enum RequestBodyError {
     /// Nothing came for too long.
     #[error("request body stalled")]
     Idle,
+    /// Slower than allowed.
+    #[error("request body is too slow")]
+    TooSlow,
     /// Framing that can't be read.
     #[error("request body is malformed")]
     Malformed,
@@ -42,13 +46,13 @@ pub enum RequestBodyError {
     Aborted,
 }
 
-/// A client's body, bounded in size and patience. `B` is hyper's `Incoming` outside of tests.
+/// A client's body, bounded in size and patience. `B` is a [`ClientStream`] outside of tests.
 #[derive(Debug)]
 pub struct RequestBody<B> {
     inner: B,
     left: u64,
     idle: Deadline,
-    patience: Nanos,
+    pace: Pace,
     armed: bool,
     tap: Option<Box<Tapped>>,
 }
@@ -65,7 +69,14 @@ impl<B> RequestBody<B> {
     /// At most `max` bytes, and never more than `patience` between two of them.
     #[must_use]
     pub fn new(inner: B, max: u64, patience: Duration) -> Self {
-        Self { inner, left: max, idle: Deadline::new(), patience: saturating_nanos(patience), armed: false, tap: None }
+        Self { inner, left: max, idle: Deadline::new(), pace: Pace::new(patience), armed: false, tap: None }
+    }
+
+    /// And on average at least `rate` bytes per second over any stretch that is longer than the patience.
+    #[must_use]
+    pub fn at_least(mut self, rate: Option<NonZeroU32>) -> Self {
+        self.pace = self.pace.at_least(rate);
+        self
     }
 
     /// Lets somebody look on. Who knows the body's `length` may stop reading behind its last byte.
@@ -73,16 +84,23 @@ impl<B> RequestBody<B> {
         self.tap = Some(Box::new(Tapped { tap, left: length, next: self.tap.take() }));
     }
 
-    /// From now on never more than `patience` between two bytes.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = saturating_nanos(patience);
+    /// From now on it may come as slowly as it likes.
+    pub fn take_your_time(&mut self) {
+        self.pace = Pace::new(Duration::MAX);
         self.armed = false;
+    }
+
+    /// Takes account of a piece of this length, and of how long it was waited for.
+    fn came(&mut self, length: u64) {
+        let waited = if self.armed { self.idle.elapsed(self.pace.wait().0) } else { Duration::ZERO };
+        self.armed = false;
+        self.pace.received(length, waited);
     }
 }
 
 impl<B> http_body::Body for RequestBody<B>
 where
-    B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
+    B: http_body::Body<Data = Bytes, Error = RequestBodyError> + Unpin,
 {
     type Data = Bytes;
     type Error = RequestBodyError;
@@ -90,14 +108,14 @@ where
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         let this = self.get_mut();
         let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
+            let (wait, fault) = this.pace.wait();
             if !this.armed {
-                this.idle.arm(Duration::from_nanos(this.patience));
+                this.idle.arm(wait);
                 this.armed = true;
             }
             ready!(this.idle.poll_due(cx));
-            return Poll::Ready(Some(Err(RequestBodyError::Idle)));
+            return Poll::Ready(Some(Err(fault)));
         };
-        this.armed = false;
         Poll::Ready(match frame {
             None => {
                 if let Some(tapped) = &mut this.tap {
@@ -105,9 +123,10 @@ where
                 }
                 None
             }
-            Some(Err(error)) => Some(Err(classify(&error))),
+            Some(Err(error)) => Some(Err(error)),
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX));
+                this.came(length);
                 match this.left.checked_sub(length) {
                     Some(left) => {
                         this.left = left;
@@ -150,15 +169,6 @@ impl Tapped {
         if let Some(next) = &mut self.next {
             next.ended();
         }
-    }
-}
-
-/// The client's fault or the client's absence? hyper says so in the error's source.
-fn classify(error: &hyper::Error) -> RequestBodyError {
-    let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    match io.map(std::io::Error::kind) {
-        Some(std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput) => RequestBodyError::Malformed,
-        _ => RequestBodyError::Aborted,
     }
 }
 
@@ -220,12 +230,11 @@ impl<G: EndOfBody> EndOfBody for Option<G> {
     }
 }
 
-/// A response's body: bytes at hand, or a stream `S`. Dropping it, which hyper does at its end or when the client has
+/// A response's body: bytes at hand, or a stream `S`. Dropping it, which is done at its end or when the client has
 /// left, ends the guard `G`.
 #[derive(Debug)]
 pub struct Body<S: http_body::Body, G: EndOfBody> {
     source: Source<S>,
-    patience: Option<Rc<Patience>>,
     failed: bool,
     guard: G,
 }
@@ -239,12 +248,12 @@ enum Source<S> {
 impl<S: http_body::Body, G: EndOfBody> Body<S, G> {
     /// Bytes at hand; may be empty.
     pub fn full(bytes: Bytes, guard: G) -> Self {
-        Self { source: Source::Full(bytes), patience: Patience::current(), failed: false, guard }
+        Self { source: Source::Full(bytes), failed: false, guard }
     }
 
     /// A stream.
     pub fn stream(stream: S, guard: G) -> Self {
-        Self { source: Source::Stream(stream), patience: Patience::current(), failed: false, guard }
+        Self { source: Source::Stream(stream), failed: false, guard }
     }
 
     fn at_end(&self) -> bool {
@@ -272,14 +281,7 @@ where
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
             }
             Source::Stream(stream) => {
-                let polled = Pin::new(stream).poll_frame(cx);
-                if let Some(patience) = &this.patience {
-                    match polled {
-                        Poll::Ready(_) => patience.clients_turn(),
-                        Poll::Pending => patience.upstreams_turn(),
-                    }
-                }
-                let frame = ready!(polled);
+                let frame = ready!(Pin::new(stream).poll_frame(cx));
                 match &frame {
                     Some(Ok(frame)) => {
                         if let Some(data) = frame.data_ref() {

@@ -45,6 +45,16 @@ impl Deadline {
         });
     }
 
+    /// How much has passed of `after`, with which it was armed; as coarse as a tick.
+    #[must_use]
+    pub fn elapsed(&self, after: Duration) -> Duration {
+        let left = with_table(|table| {
+            let due = table.slots.get(self.slot).map_or(NEVER, |slot| slot.due_ms);
+            due.saturating_sub(table.now_ms.saturating_add(TICK_MS))
+        });
+        after.saturating_sub(Duration::from_millis(left))
+    }
+
     /// Starts the countdown unless it is running.
     pub fn arm_if_idle(&self, after: Duration) {
         let idle = with_table(|table| table.slots.get(self.slot).is_some_and(|slot| slot.due_ms == NEVER));
@@ -185,6 +195,18 @@ mod tests {
             let outcome = deadline.bound(Duration::from_millis(60), std::future::pending::<()>()).await;
             assert!(outcome.is_none());
             assert!(started.elapsed() >= Duration::from_millis(60));
+        });
+    }
+
+    #[test]
+    fn it_knows_how_long_it_has_run() {
+        on_runtime(async {
+            let (deadline, after) = (Deadline::new(), Duration::from_secs(5));
+            deadline.arm(after);
+            let started = Instant::now();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let elapsed = deadline.elapsed(after);
+            assert!(elapsed >= Duration::from_millis(150) && elapsed <= started.elapsed() + 2 * TICK, "{elapsed:?}");
         });
     }
 

@@ -1,6 +1,7 @@
 //! Where connections come in: `listeners`, and the admin listener's address.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::Compiler;
@@ -8,6 +9,7 @@ use crate::config::diagnostic::{Path, Problem};
 use crate::config::{self, FileMode, TrustedProxy};
 use crate::snapshot::Listener;
 use crate::socket::Address;
+use crate::units::ByteRateOrOff;
 
 impl Compiler<'_> {
     pub(super) fn listeners(&mut self) -> Vec<Arc<Listener>> {
@@ -55,6 +57,7 @@ impl Compiler<'_> {
                 handshake_timeout: self.positive(timeouts.handshake, &path.key("handshake")),
                 header_timeout: self.positive(timeouts.header, &path.key("header")),
                 body_idle_timeout: self.positive(timeouts.body_idle, &path.key("body_idle")),
+                min_body_rate: self.min_body_rate(timeouts.min_body_rate, &path.key("min_body_rate")),
                 keep_alive_timeout: self.positive(timeouts.keep_alive, &path.key("keep_alive")),
                 write_idle_timeout: self.positive(timeouts.write_idle, &path.key("write_idle")),
             }));
@@ -62,12 +65,23 @@ impl Compiler<'_> {
         listeners
     }
 
+    /// In bytes per second.
+    fn min_body_rate(&mut self, rate: ByteRateOrOff, path: &Path) -> Option<NonZeroU32> {
+        let ByteRateOrOff::Rate(rate) = rate else { return None };
+        let per_second = u128::from(rate.count) * 1000 / rate.period.as_millis().max(1);
+        let per_second = u32::try_from(per_second).ok().and_then(NonZeroU32::new);
+        if per_second.is_none() {
+            self.problem(path, "must be from 1 byte to 4 GiB per second; `off` is none");
+        }
+        per_second
+    }
+
     /// The admin listener's address, and who may connect if that is a Unix socket.
     pub(super) fn admin_address(&mut self, path: &Path) -> (Option<Address>, u32) {
         let config = self.config;
         let address = self.address(&config.admin.address, &path.key("address"));
         let Some(found) = &address else { return (None, ADMIN_MODE) };
-        if !found.is_local() && config.admin.token.is_empty() {
+        if !found.is_local() && config.admin.token.0.is_empty() {
             self.problem(&path.key("address"), "an address that is not loopback needs `admin.token`");
         }
         let taken = config.listeners.iter().any(|listener| listener.address.parse().is_ok_and(|taken: Address| taken == *found));

@@ -228,7 +228,7 @@ impl<'c> Compiler<'c> {
             },
             admin_address: address?,
             admin_mode,
-            admin_token: Some(config.admin.token.as_str()).filter(|token| !token.is_empty()).map(Into::into),
+            admin_token: Some(&config.admin.token).filter(|token| !token.0.is_empty()).cloned(),
             access_log_to: config.access_log.to.as_str().into(),
             shared_store,
             shutdown_delay: config.shutdown.delay.0,

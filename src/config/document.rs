@@ -282,12 +282,12 @@ mod tests {
         let config = parsed.config.unwrap();
         assert_eq!(config.listeners[0].address, "0:8080");
         assert_eq!(config.listeners[0].max_connections, 8080);
-        assert_eq!(config.admin.token, "8080x${y}");
+        assert_eq!(config.admin.token.0, "8080x${y}");
         let missing = problems("listeners: []\nroutes: []\nadmin: {token: '${NOPE}'}\n");
         assert_eq!(missing, ["g.yaml:3:16: admin.token: the environment has no `NOPE`; `${NOPE:-default}` gives a default"]);
         let numeric_token = Document { text: "listeners: []\nroutes: []\nadmin: {token: '${PORT}'}\n".into(), ..document };
         let config = numeric_token.parse(&|_| Some("123".to_owned())).unwrap().config.unwrap();
-        assert_eq!(config.admin.token, "123");
+        assert_eq!(config.admin.token.0, "123");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `listeners` and `paths`: where requests come in, and how their paths are compared.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{FileMode, List, seconds};
-use crate::units::Span;
+use crate::units::{ByteRateOrOff, Rate, Span};
 
 /// One listening socket.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -111,6 +113,8 @@ pub struct ListenerTimeouts {
     pub header: Span,
     /// Between two bytes of a request body.
     pub body_idle: Span,
+    /// How fast a request body has to come, on average over any stretch longer than `body_idle`; not those of gRPC calls.
+    pub min_body_rate: ByteRateOrOff,
     /// Between two requests.
     pub keep_alive: Span,
     /// A response byte that the client doesn't take.
@@ -123,6 +127,7 @@ impl Default for ListenerTimeouts {
             handshake: seconds(10),
             header: seconds(10),
             body_idle: seconds(30),
+            min_body_rate: DEFAULT_MIN_BODY_RATE,
             keep_alive: seconds(75),
             write_idle: seconds(30),
         }
@@ -175,6 +180,10 @@ pub enum EncodedSlash {
     /// It separates segments like a plain one.
     Allow,
 }
+
+/// Slower than any modem that was ever sold for this, and what Kestrel has asked of its clients by default for years.
+const DEFAULT_MIN_BODY_RATE: ByteRateOrOff =
+    ByteRateOrOff::Rate(Rate { count: 240, period: Duration::from_secs(1), burst: None });
 
 fn default_protocols() -> List<Protocol> {
     List(vec![Protocol::Http1, Protocol::Http2])

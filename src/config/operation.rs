@@ -16,12 +16,12 @@ pub struct Admin {
     /// Who may connect to a Unix socket: its file's permission bits, `"0600"` by default.
     pub mode: Option<FileMode>,
     /// Bearer token for everything but `/healthz` and `/readyz`; empty means none.
-    pub token: String,
+    pub token: Secret,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { address: "127.0.0.1:9900".to_owned(), mode: None, token: String::new() }
+        Self { address: "127.0.0.1:9900".to_owned(), mode: None, token: Secret::default() }
     }
 }
 

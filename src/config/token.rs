@@ -77,7 +77,7 @@ impl Default for TokenKeys {
 }
 
 /// Text that must not be shown.
-#[derive(Clone, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Secret(pub String);
 

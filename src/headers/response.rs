@@ -5,9 +5,11 @@
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
+use super::HeaderEdits;
 use super::hop_by_hop::{Nominated, is_hop_by_hop, remove_hop_by_hop};
+use super::sink::{Sink, Text};
 
 /// A response head, cleaned.
 #[derive(Debug)]
@@ -114,6 +116,42 @@ impl ResponseHead {
 }
 
 impl ResponseHead {
+    /// An interim response as HTTP/1.1 says it, without the fields that the operator removes or sets in final ones.
+    #[must_use]
+    pub fn interim_text(&self, edits: &HeaderEdits) -> Vec<u8> {
+        let mut text = Text(Vec::with_capacity(512));
+        for piece in ["HTTP/1.1 ", self.status.as_str(), " ", self.status.canonical_reason().unwrap_or_default(), "\r\n"] {
+            text.text(piece);
+        }
+        for (name, value) in self.headers.iter().filter(|(name, _)| !edits.drops(name)) {
+            text.pass(name, value);
+        }
+        text.text("\r\n");
+        text.0
+    }
+
+    /// The same as HTTP/2 says it.
+    #[must_use]
+    pub fn interim_fields(&self, edits: &HeaderEdits) -> Response<()> {
+        let mut response = Response::new(());
+        *response.status_mut() = self.status;
+        for (name, value) in self.headers.iter().filter(|(name, _)| !edits.drops(name)) {
+            response.headers_mut().append(name.clone(), value.clone());
+        }
+        response
+    }
+
+    /// From the head of an interim HTTP/2 response.
+    ///
+    /// # Errors
+    /// [`ResponseFault`] when it must not be forwarded.
+    pub fn from_http2_interim(parts: Parts) -> Result<Self, ResponseFault> {
+        let Parts { status, mut headers, .. } = parts;
+        clean_http2(&mut headers)?;
+        headers.remove(CONTENT_LENGTH);
+        Ok(Self { status, headers, framing: ResponseFraming::Length(0), keep_alive: true })
+    }
+
     /// From the head of an HTTP/2 response. The `h2` crate has refused what contradicts the protocol: fields of the connection, lengths
     /// that differ or are no numbers. `ended` says that nothing follows.
     ///
@@ -125,12 +163,7 @@ impl ResponseHead {
         if !(200..600).contains(&code) {
             return Err(ResponseFault::Status);
         }
-        let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-        // RFC 9113 §8.2.1; an HTTP/1.1 client would read something else than an HTTP/2 client.
-        if headers.values().any(|value| blank(value.as_bytes().first()) || blank(value.as_bytes().last())) {
-            return Err(ResponseFault::Field);
-        }
-        remove_hop_by_hop(&mut headers);
+        clean_http2(&mut headers)?;
         let length = match headers.get(CONTENT_LENGTH) {
             Some(length) => Some(one_length(None, length.as_bytes())?),
             None => None,
@@ -147,6 +180,17 @@ impl ResponseHead {
         };
         Ok(Self { status, headers, framing, keep_alive: true })
     }
+}
+
+/// Takes out what is for the connection only, and refuses what has two readings.
+fn clean_http2(headers: &mut HeaderMap) -> Result<(), ResponseFault> {
+    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    // RFC 9113 §8.2.1; an HTTP/1.1 client would read something else than an HTTP/2 client.
+    if headers.values().any(|value| blank(value.as_bytes().first()) || blank(value.as_bytes().last())) {
+        return Err(ResponseFault::Field);
+    }
+    remove_hop_by_hop(headers);
+    Ok(())
 }
 
 /// What a response's `Connection` lines say.
@@ -193,6 +237,7 @@ fn one_length(known: Option<u64>, value: &[u8]) -> Result<u64, ResponseFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn head(raw: &'static str, method: &Method) -> Result<ResponseHead, ResponseFault> {
         let mut fields = [httparse::EMPTY_HEADER; 16];
@@ -301,6 +346,21 @@ mod tests {
     }
 
     #[test]
+    fn an_interim_response_is_cleaned_like_a_final_one_and_has_no_framing() {
+        let edits = HeaderEdits { remove: vec![http::header::SERVER], ..HeaderEdits::default() };
+        let raw = "HTTP/1.1 103 Whatever\r\nLink: </a>\r\nlink: </b>\r\nConnection: x-hop\r\nX-Hop: 1\r\nServer: s\r\nContent-Length: 5\r\n\r\n";
+        let from_http1 = head(raw, &Method::GET).unwrap().interim_text(&edits);
+        let mut response = http::Response::builder().status(103).header("server", "s").header("content-length", "5");
+        response = response.header("link", "</a>").header("link", "</b>").header("te", "trailers");
+        let from_http2 =
+            ResponseHead::from_http2_interim(response.body(()).unwrap().into_parts().0).unwrap().interim_text(&edits);
+        for text in [from_http1, from_http2] {
+            let text = String::from_utf8(text).unwrap();
+            assert_eq!(text, "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\nlink: </b>\r\n\r\n");
+        }
+    }
+
+    #[test]
     fn only_a_101_keeps_its_upgrade() {
         for (raw, kept) in [
             ("HTTP/1.1 101 X\r\nConnection: keep-alive, Upgrade\r\nUpgrade: a\r\n\r\n", true),
@@ -317,5 +377,83 @@ mod tests {
     fn a_head_response_keeps_the_length_of_what_get_would_give() {
         let head = head("HTTP/1.1 200 OK\r\nContent-Length: 42\r\n\r\n", &Method::HEAD).unwrap();
         assert_eq!(head.headers["content-length"], "42");
+    }
+
+    /// A field as upstreams send them, and as nobody should.
+    fn a_field() -> impl Strategy<Value = (&'static str, &'static str)> {
+        let names =
+            &["content-length", "Content-Length", "transfer-encoding", "connection", "x-hop", "keep-alive", "x", "set-cookie"];
+        let values =
+            &["2", "3", "2, 2", "2,3", "0", "+2", "", "chunked", "Chunked", "gzip, chunked", "close", "keep-alive, x-hop", "x"];
+        (proptest::sample::select(&names[..]), proptest::sample::select(&values[..]))
+    }
+
+    fn a_head() -> impl Strategy<Value = (u8, u16, Vec<(&'static str, &'static str)>, Method)> {
+        let codes = proptest::sample::select(&[100_u16, 101, 103, 199, 200, 204, 304, 404, 599, 600, 999][..]);
+        let methods = proptest::sample::select(vec![Method::GET, Method::HEAD, Method::POST]);
+        (0_u8..2, codes, proptest::collection::vec(a_field(), 0..5), methods)
+    }
+
+    /// Every value of a field, in one list.
+    fn list(fields: &[(&str, &str)], name: &str) -> Vec<String> {
+        let lines = fields.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        lines.flat_map(|(_, value)| value.split(',')).map(|item| item.trim().to_ascii_lowercase()).collect()
+    }
+
+    /// RFC 9112 §6.3, word by word: how a body is delimited, whether the connection can go on, and the length that a client may see.
+    fn reference(
+        minor: u8,
+        code: u16,
+        fields: &[(&str, &str)],
+        method: &Method,
+    ) -> Option<(ResponseFraming, bool, Option<String>)> {
+        let (lengths, codings, options) =
+            (list(fields, "content-length"), list(fields, "transfer-encoding"), list(fields, "connection"));
+        let digits = |text: &String| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let valid = lengths.iter().all(digits) && lengths.windows(2).all(|pair| pair[0] == pair[1]);
+        let coded = codings == ["chunked"];
+        if !valid || !(codings.is_empty() || coded) || (coded && minor == 0) || code >= 600 {
+            return None;
+        }
+        let length = lengths.first().cloned();
+        let framing = match &length {
+            _ if *method == Method::HEAD || code < 200 || code == 204 || code == 304 => ResponseFraming::Length(0),
+            _ if coded => ResponseFraming::Chunked,
+            Some(length) => ResponseFraming::Length(length.parse().unwrap()),
+            None => ResponseFraming::UntilClose,
+        };
+        let asked_to = |option: &str| options.iter().any(|found| found == option);
+        let persists = !asked_to("close") && (minor == 1 || asked_to("keep-alive"));
+        let odd = (coded && length.is_some()) || (code == 204 && (coded || length.as_ref().is_some_and(|length| length != "0")));
+        let seen = length.filter(|_| !coded && code >= 200 && code != 204);
+        Some((framing, persists && framing != ResponseFraming::UntilClose && !odd, seen))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn heads_are_read_as_the_rfc_says_whatever_is_in_them((minor, code, fields, method) in a_head()) {
+            let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let raw = Bytes::from(format!("HTTP/1.{minor} {code} X\r\n{lines}\r\n"));
+            let mut slots = [httparse::EMPTY_HEADER; 16];
+            let mut parsed = httparse::Response::new(&mut slots);
+            prop_assert!(parsed.parse(&raw).unwrap().is_complete());
+            let head = ResponseHead::new(&parsed, &raw, &method).ok();
+            let length = |head: &ResponseHead| head.headers.get(CONTENT_LENGTH).map(|length| length.to_str().unwrap().to_owned());
+            let read = head.as_ref().map(|head| (head.framing, head.keep_alive, length(head)));
+            prop_assert_eq!(read, reference(minor, code, &fields, &method), "{:?}", raw);
+            if let Some(head) = head {
+                let nominated = list(&fields, "connection");
+                let left = fields.iter().filter(|(name, _)| ["x", "set-cookie", "x-hop"].contains(name));
+                let left: Vec<_> = left.filter(|(name, _)| !nominated.iter().any(|found| found == name)).collect();
+                prop_assert_eq!(head.headers.len(), left.len() + usize::from(length(&head).is_some()));
+                for (name, _) in left {
+                    let all: Vec<_> = head.headers.get_all(*name).iter().map(|value| value.to_str().unwrap()).collect();
+                    let sent: Vec<_> = fields.iter().filter(|(found, _)| found == name).map(|(_, value)| *value).collect();
+                    prop_assert_eq!(all, sent, "in their order");
+                }
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn answer(error: &UpstreamError) -> Answer {
 pub(super) fn body_answer(error: RequestBodyError) -> Answer {
     match error {
         RequestBodyError::TooLarge => Answer::PayloadTooLarge,
-        RequestBodyError::Idle => Answer::RequestTimeout,
+        RequestBodyError::Idle | RequestBodyError::TooSlow => Answer::RequestTimeout,
         RequestBodyError::Malformed => Answer::MalformedBody,
         RequestBodyError::Aborted => Answer::Abandoned,
     }

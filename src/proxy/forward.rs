@@ -1,6 +1,7 @@
 //! Sending an admitted request to its upstream and taking the response.
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,18 +9,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::uri::Scheme;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, StatusCode, Version};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tracing::warn;
 
 use super::gateway::Gateway;
 use super::record::Admitted;
-use super::{Reply, affinity, error, mirror};
-use crate::body::{RequestBody, Unread};
+use super::{Handover, Reply, affinity, error, mirror};
+use crate::body::{ClientStream, RequestBody, Unread};
 use crate::clock::Nanos;
-use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, HeaderEdits, Offer, Unsayable, Withheld};
+use crate::headers::{EndToEndFields, EndToEndHead, Forwarding, Framing, HeaderEdits, Offer, ResponseHead, Unsayable, Withheld};
 use crate::identity::{Identity, KeySource, is_query_pair};
 use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::{Facts, grpc};
@@ -39,6 +39,10 @@ pub(super) struct Way<'a, 's> {
     pub(super) total_timeout: Option<TotalTimeout>,
     /// What upstream may switch to.
     pub(super) offer: Option<&'a Offer>,
+    /// The way to a client of HTTP/2 for what comes before the response.
+    pub(super) handover: &'a Handover,
+    /// Bytes of the request's body per second, at least.
+    pub(super) min_body_rate: Option<NonZeroU32>,
 }
 
 /// How long the whole exchange may take: as the route says, and no longer than the caller of gRPC (`grpc`: its fields) waits, whose time
@@ -66,11 +70,11 @@ pub(super) async fn forward(
     gateway: &Rc<Gateway>,
     way: &Way<'_, '_>,
     Admitted { permit, place, .. }: Admitted<'_>,
-    body: Unread<Incoming>,
+    body: Unread<ClientStream>,
 ) -> Result<Reply, Answer> {
     let route = way.proceed.route;
-    let framing = framing(way.facts, &body);
-    let mut body = RequestBody::new(body, route.max_body, way.listener.body_idle_timeout);
+    let framing = framing(way.facts, !body.is_end_stream());
+    let mut body = RequestBody::new(body, route.max_body, way.listener.body_idle_timeout).at_least(way.min_body_rate);
     if framing == Framing::Length(0) {
         // HTTP/2 only: a length that the frames may yet contradict. Upstream must not take this for a complete request.
         expect_nothing(&mut body).await?;
@@ -123,6 +127,17 @@ impl Heads for Sayable<'_, '_, '_> {
             EndToEndFields::new(forwarding, scheme)
         })
     }
+
+    /// HTTP/1.0 knows none (RFC 9110 §15.2). A `100` is the gateway's own to say: upstream was not asked for one.
+    fn interim(&self, head: &ResponseHead) {
+        let edits = &self.way.proceed.route.response_edits;
+        match self.way.facts.version {
+            _ if head.status == StatusCode::CONTINUE => {}
+            Version::HTTP_11 => self.way.facts.conn.progress.interim.send(&head.interim_text(edits)),
+            Version::HTTP_2 => self.way.handover.say(head.interim_fields(edits)),
+            _ => {}
+        }
+    }
 }
 
 /// Says the request, with these edits.
@@ -166,7 +181,7 @@ async fn expect_nothing(body: &mut ClientBody) -> Result<(), Answer> {
 }
 
 fn declared_length(facts: &Facts<'_>) -> Option<u64> {
-    // hyper has refused everything but one valid number.
+    // hyper and `h2` have refused everything but one valid number.
     facts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
@@ -176,11 +191,12 @@ pub(super) fn has_body(facts: &Facts<'_>) -> bool {
 }
 
 /// The body's framing is the client's where HTTP/1.1 has a word for it.
-fn framing(facts: &Facts<'_>, body: &Unread<Incoming>) -> Framing {
-    let streams = facts.version == Version::HTTP_2 && !body.is_end_stream();
+pub(super) fn framing(facts: &Facts<'_>, has_more: bool) -> Framing {
     match declared_length(facts) {
         Some(length) => Framing::Length(length),
-        None if streams || facts.headers.contains_key(TRANSFER_ENCODING) => Framing::Chunked,
+        None if (facts.version == Version::HTTP_2 && has_more) || facts.headers.contains_key(TRANSFER_ENCODING) => {
+            Framing::Chunked
+        }
         None => Framing::None,
     }
 }

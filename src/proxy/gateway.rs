@@ -6,6 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
+
+use super::date::Date;
 use super::tokens::Tokens;
 use crate::admission::Registries;
 use crate::clock::{Clock, Nanos, SECOND, unix_seconds};
@@ -58,6 +61,7 @@ pub struct Gateway {
     mirror_sample: Cell<u32>,
     warned: Cell<Nanos>,
     unsaid: Cell<u64>,
+    date: Date,
 }
 
 impl Gateway {
@@ -87,6 +91,7 @@ impl Gateway {
             mirror_sample: Cell::new(0),
             warned: Cell::new(0),
             unsaid: Cell::new(0),
+            date: Date::default(),
         }
     }
 
@@ -105,6 +110,11 @@ impl Gateway {
     #[must_use]
     pub fn unix_now(&self) -> u64 {
         unix_seconds(self.clock.wall_now())
+    }
+
+    /// What `Date` says now.
+    pub(super) fn date(&self) -> HeaderValue {
+        self.date.at(self.unix_now())
     }
 
     /// Whether the process is about to end.

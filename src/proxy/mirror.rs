@@ -20,7 +20,7 @@ use super::forward::{Way, with_edits};
 use super::gateway::Gateway;
 use crate::admission::Permit;
 use crate::body::{BodyCopy, CopyTooLarge, RequestBody, Unread};
-use crate::headers::{EndToEndFields, EndToEndHead, Framing, Unsayable};
+use crate::headers::{EndToEndFields, EndToEndHead, Framing, ResponseHead, Unsayable};
 use crate::policy::{Mirror, UpstreamId};
 use crate::request::grpc;
 use crate::snapshot::{MirrorMetrics, UpstreamProtocol};
@@ -166,6 +166,10 @@ impl Heads for OwnHeads {
         uri.scheme = Some(scheme.clone());
         *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Unsayable)?;
         Ok(EndToEndFields { request, trailers: trailers.clone() })
+    }
+
+    fn interim(&self, _: &ResponseHead) {
+        // Nobody waits for the answer.
     }
 }
 

@@ -5,9 +5,12 @@
 
 mod admit;
 mod affinity;
+mod date;
 mod destination;
 mod error;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod lasting;
 mod local;
@@ -22,11 +25,10 @@ mod upgrade;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, DATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, request::Parts};
-use hyper::body::Incoming;
 
-use crate::body::{Body, Unread};
+use crate::body::{Body, ClientStream, Unread};
 use crate::headers::looped;
 use crate::identity::identify;
 use crate::policy::{Action, Plan, plan};
@@ -42,7 +44,7 @@ use record::Completion;
 pub use gateway::{Gateway, Parts as GatewayParts};
 pub use tunnel::{ClientSocket, Handover, Tunnel};
 
-/// What hyper sends. The record is boxed: the response moves through hyper several times. An answer behind which the connection becomes
+/// What a client is sent. The record is boxed: the response moves through hyper several times. An answer behind which the connection becomes
 /// something else has none, since the request goes on.
 pub type GatewayBody = Body<ResponseBody, Option<Box<Completion>>>;
 
@@ -53,13 +55,13 @@ struct Reply {
     body: Received,
 }
 
-/// Answers one request. If an HTTP/1.1 connection becomes something else with the answer, what it becomes is left in `handover`.
+/// Answers one request. If its connection or stream becomes something else with the answer, what it becomes is left in `handover`.
 pub async fn handle(
     gateway: Rc<Gateway>,
     listener: &Listener,
     handover: &Handover,
     in_flight: InFlight,
-    request: Request<Incoming>,
+    request: Request<ClientStream>,
 ) -> Response<GatewayBody> {
     let snapshot = gateway.snapshot();
     let conn = Rc::clone(&in_flight.conn);
@@ -67,7 +69,7 @@ pub async fn handle(
     let body = Unread::new(body, parts.version == Version::HTTP_2);
     let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, in_flight));
     let mut standing = Standing::default();
-    let seen = Seen { gateway: &gateway, snapshot: &snapshot, listener, conn: &conn, parts: &parts };
+    let seen = Seen { gateway: &gateway, snapshot: &snapshot, listener, handover, conn: &conn, parts: &parts };
     let mut reply = match decide(&seen, body, &mut completion, &mut standing).await {
         Ok(reply) => reply,
         Err(answer) => {
@@ -95,13 +97,18 @@ pub async fn handle(
     if local::must_close(&gateway, parts.version, &reply) {
         reply.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    conn.progress.interim.answer();
+    if parts.version == Version::HTTP_2 {
+        // Over HTTP/1.1 hyper does that.
+        reply.headers.entry(DATE).or_insert_with(|| gateway.date());
+    }
     completion.status = reply.status;
     completion.look_for_grpc_status(&reply.headers);
     let mut response = Response::new(match reply.body {
         Received::Whole(bytes) => Body::full(bytes, Some(completion)),
         Received::Stream(stream) => Body::stream(stream, Some(completion)),
         Received::Switched(upstream) => {
-            upgrade::begin(&parts, handover, conn, upstream, &mut completion);
+            upgrade::begin(handover, conn, upstream, &mut completion);
             Body::full(Bytes::new(), None)
         }
     });
@@ -115,17 +122,18 @@ struct Seen<'s> {
     gateway: &'s Rc<Gateway>,
     snapshot: &'s Snapshot,
     listener: &'s Listener,
+    handover: &'s Handover,
     conn: &'s ConnInfo,
     parts: &'s Parts,
 }
 
 async fn decide<'s>(
     seen: &Seen<'s>,
-    body: Unread<Incoming>,
+    body: Unread<ClientStream>,
     completion: &mut Completion,
     standing: &mut Standing<'s>,
 ) -> Result<Reply, Answer> {
-    let Seen { gateway, snapshot, listener, conn, parts } = *seen;
+    let Seen { gateway, snapshot, listener, handover, conn, parts } = *seen;
     let facts = Facts::read(parts, conn, &snapshot.path_rules).map_err(Answer::Malformed)?;
     completion.saw(&facts);
     if local::ends_here(&facts) {
@@ -174,6 +182,9 @@ async fn decide<'s>(
                 reads_response: admitted.reads_response,
                 total_timeout: forward::total_timeout(gateway, proceed.route, is_grpc.then_some(facts.headers), started)?,
                 offer: offer.as_deref(),
+                handover,
+                // A call may be a stream that has nothing to say for a while.
+                min_body_rate: listener.min_body_rate.filter(|_| !is_grpc),
             };
             let reply = forward::forward(gateway, &way, admitted, body).await;
             completion.answered(reply.as_ref().ok().map(|reply| reply.status));

@@ -4,17 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
+use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::lasting::Lasting;
 use super::pump::{Pump, Side, Why};
-use crate::body::{End, Patience};
+use crate::body::End;
 use crate::clock::Nanos;
 use crate::request::ConnInfo;
 use crate::snapshot::UpgradeMetrics;
@@ -92,7 +91,7 @@ pub struct Tunnel {
     conn: Rc<ConnInfo>,
 }
 
-/// A client's connection in HTTP/1.1.
+/// A client's connection in HTTP/1.1, or its stream in HTTP/2.
 pub trait ClientSocket: AsyncRead + AsyncWrite + Unpin {
     /// Whether the end that was read is the client's own word: over TLS, whether a `close_notify` came before it.
     fn was_announced(&mut self) -> bool;
@@ -101,21 +100,47 @@ pub trait ClientSocket: AsyncRead + AsyncWrite + Unpin {
     fn reset_on_drop(&mut self);
 }
 
-/// Where a request leaves a tunnel for its HTTP/1.1 connection to go on with, once hyper is done with it.
+/// Where a request leaves what is not its response: a tunnel for its connection or stream to go on with, once the answer is out; and over
+/// HTTP/2 what is to be said before that.
 #[derive(Debug, Default)]
-pub struct Handover(RefCell<Option<Tunnel>>);
+pub struct Handover {
+    tunnel: RefCell<Option<Tunnel>>,
+    interim: RefCell<Vec<Response<()>>>,
+    /// How much has been said.
+    said: Cell<usize>,
+}
 
 impl Handover {
     pub(super) fn leave(&self, tunnel: Tunnel) {
-        *self.0.borrow_mut() = Some(tunnel);
+        *self.tunnel.borrow_mut() = Some(tunnel);
     }
 
     /// The tunnel that was left, if any.
     #[must_use]
     pub fn take(&self) -> Option<Tunnel> {
-        self.0.borrow_mut().take()
+        self.tunnel.borrow_mut().take()
+    }
+
+    /// Leaves an interim response. What comes before the response knows no window, so there is a bound.
+    pub(super) fn say(&self, interim: Response<()>) {
+        let length = interim.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum::<usize>();
+        self.said.set(self.said.get().saturating_add(length));
+        if self.said.get() <= MAX_SAID {
+            self.interim.borrow_mut().push(interim);
+        }
+    }
+
+    /// The interim responses that were left.
+    #[must_use]
+    pub fn take_interim(&self) -> Vec<Response<()>> {
+        self.interim.take()
     }
 }
+
+/// What a request may be told before its response, in bytes.
+const MAX_SAID: usize = 32 << 10;
+/// What a field costs besides its text (RFC 9113 §6.5.2).
+const FIELD: usize = 32;
 
 impl Tunnel {
     pub(super) fn new(upstream: Box<Switched>, lasting: Lasting, conn: Rc<ConnInfo>) -> Self {
@@ -125,12 +150,7 @@ impl Tunnel {
 
     /// Goes on over a client's socket. `early` is what the client has sent behind its request.
     pub async fn over_socket(self, stream: impl ClientSocket, early: Bytes) {
-        self.run(Http1Client { early, stream }).await;
-    }
-
-    /// Goes on over a stream of HTTP/2.
-    pub(super) async fn over_stream(self, upgraded: Upgraded, patience: Option<Rc<Patience>>) {
-        self.run(Http2Client { io: TokioIo::new(upgraded), patience, looked: false }).await;
+        self.run(Client { early, stream }).await;
     }
 
     async fn run(self, mut client: impl Side) {
@@ -168,14 +188,14 @@ impl Side for Switched {
     }
 }
 
-/// A client's socket, with what was read from it already.
+/// A client's connection or stream, with what was read from it already.
 #[derive(Debug)]
-struct Http1Client<S> {
+struct Client<S> {
     early: Bytes,
     stream: S,
 }
 
-impl<S: ClientSocket> Side for Http1Client<S> {
+impl<S: ClientSocket> Side for Client<S> {
     fn poll_ended(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(if self.stream.was_announced() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) })
     }
@@ -185,7 +205,7 @@ impl<S: ClientSocket> Side for Http1Client<S> {
     }
 }
 
-impl<S: ClientSocket> AsyncRead for Http1Client<S> {
+impl<S: ClientSocket> AsyncRead for Client<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.early.is_empty() {
@@ -195,38 +215,6 @@ impl<S: ClientSocket> AsyncRead for Http1Client<S> {
         buffer.put_slice(this.early.get(..taken).unwrap_or_default());
         this.early.advance(taken);
         Poll::Ready(Ok(()))
-    }
-}
-
-/// A client's stream in HTTP/2.
-#[derive(Debug)]
-struct Http2Client {
-    io: TokioIo<Upgraded>,
-    patience: Option<Rc<Patience>>,
-    looked: bool,
-}
-
-impl Side for Http2Client {
-    /// hyper reads a stream that was cancelled as one that has ended, and tells the writer the truth: once the task that sends has
-    /// run, which was woken by the same frame.
-    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !std::mem::replace(&mut self.looked, true) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(ready!(Pin::new(&mut self.io).poll_flush(cx)))
-    }
-
-    fn reset_on_drop(&mut self) {
-        if let Some(patience) = &self.patience {
-            patience.cut();
-        }
-    }
-}
-
-impl AsyncRead for Http2Client {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_read(cx, buffer)
     }
 }
 
@@ -249,5 +237,4 @@ macro_rules! write_through {
     };
 }
 
-write_through!(Http1Client<S>, stream, S);
-write_through!(Http2Client, io);
+write_through!(Client<S>, stream, S);

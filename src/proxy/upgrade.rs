@@ -5,8 +5,8 @@
 
 use std::rc::Rc;
 
+use http::StatusCode;
 use http::request::Parts;
-use http::{StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 
 use super::Reply;
@@ -14,7 +14,6 @@ use super::forward::has_body;
 use super::gateway::Gateway;
 use super::record::Completion;
 use super::tunnel::{Agreed, Handover, Tunnel};
-use crate::body::Patience;
 use crate::headers::Offer;
 use crate::policy::Route;
 use crate::request::{ConnInfo, Facts};
@@ -75,25 +74,9 @@ pub(super) async fn declined(conn: &ConnInfo) {
     tokio::task::yield_now().await;
 }
 
-/// Begins the tunnel as soon as the client has the answer.
-pub(super) fn begin(
-    parts: &Parts,
-    handover: &Handover,
-    conn: Rc<ConnInfo>,
-    upstream: Box<Switched>,
-    completion: &mut Completion,
-) {
-    let Some(lasting) = completion.outlive() else { return };
-    let tunnel = Tunnel::new(upstream, lasting, conn);
-    if parts.version < Version::HTTP_2 {
-        return handover.leave(tunnel);
+/// Leaves the tunnel for whoever has the client's connection or stream, who begins it when the client has the answer.
+pub(super) fn begin(handover: &Handover, conn: Rc<ConnInfo>, upstream: Box<Switched>, completion: &mut Completion) {
+    if let Some(lasting) = completion.outlive() {
+        handover.leave(Tunnel::new(upstream, lasting, conn));
     }
-    let Some(upgrade) = parts.extensions.get::<OnUpgrade>().cloned() else { return };
-    let patience = Patience::of_this_task();
-    tokio::task::spawn_local(async move {
-        // Otherwise the stream has ended before it had its answer, and the tunnel with it.
-        if let Ok(upgraded) = upgrade.await {
-            tunnel.over_stream(upgraded, patience).await;
-        }
-    });
 }

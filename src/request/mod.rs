@@ -9,6 +9,7 @@ mod certificate;
 pub mod cookie;
 pub mod grpc;
 pub mod host;
+mod interim;
 pub mod path;
 
 use std::borrow::Cow;
@@ -25,6 +26,7 @@ use tokio::sync::Notify;
 use crate::clock::deadline::Deadline;
 pub use certificate::ClientCertificate;
 pub use host::{Authority, HostFault};
+pub use interim::{Interim, Writer};
 pub use path::{PathFault, PathRules};
 
 /// What is known of a connection before its first request.
@@ -125,6 +127,10 @@ pub struct Progress {
     pub switching: Cell<bool>,
     /// Wakes the connection when the bytes that the socket holds back may be read.
     pub held: RefCell<Option<Waker>>,
+    /// Something has come since this was last looked at.
+    pub heard: Cell<bool>,
+    /// Interim responses to the current HTTP/1.1 request.
+    pub interim: Interim,
     /// Streams of an HTTP/2 connection.
     pub streams: Streams,
 }
@@ -338,7 +344,7 @@ impl<'r> Facts<'r> {
 
 /// Of a CONNECT, whether it is for a WebSocket: any other would be a tunnel to wherever the client wants.
 fn is_extended_connect(parts: &Parts) -> Result<bool, Fault> {
-    match parts.extensions.get::<hyper::ext::Protocol>() {
+    match parts.extensions.get::<h2::ext::Protocol>() {
         Some(protocol) if parts.version == Version::HTTP_2 && protocol.as_str() == "websocket" => Ok(true),
         Some(_) => Err(Fault::Protocol),
         None => Err(Fault::Method),

@@ -12,18 +12,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use hyper::body::{Body as _, Incoming};
-use hyper::rt::Executor;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::debug;
 
 use super::caps::{Counted, Refusal};
+use super::http2::Serving;
 use super::io::{ClientIo, Protocol};
 use super::opening::{Opened, Opening, Unopened};
 use super::transport::Transport;
-use crate::body::{LINGER, LINGER_BYTES, Patience};
+use crate::body::{ClientStream, LINGER, LINGER_BYTES};
 use crate::clock::deadline::Deadline;
 use crate::proxy::{self, Gateway, Handover};
 use crate::request::{BodyLeft, ConnInfo, InFlight, Progress};
@@ -114,10 +114,17 @@ async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>
     let scheme = if transport.is_tls() { "https" } else { "http" };
     let conn = peer.map_or_else(|| ConnInfo::local(scheme), |peer| ConnInfo::new(peer, scheme));
     let conn = Rc::new(conn.showing(certificate));
-    let io = TokioIo::new(ClientIo::new(transport, prefix, protocol, Rc::clone(&conn), &listener));
-    let (door, idle) = (Rc::new(Door { listener: Arc::clone(&listener), handover: Handover::default() }), Rc::clone(&conn));
+    let io = ClientIo::new(transport, prefix, protocol, Rc::clone(&conn), &listener);
+    match protocol {
+        Protocol::Http1 => speak_http1(io, conn, listener, gateway, closing).await,
+        // Boxed, so that HTTP/1.1's future is no larger for it.
+        Protocol::Http2 => Box::pin(speak_http2(io, conn, listener, gateway, closing)).await,
+    }
+}
+
+async fn speak_http1(io: ClientIo, conn: Rc<ConnInfo>, listener: Arc<Listener>, gateway: Rc<Gateway>, closing: &Closing) {
+    let (door, idle) = (Rc::new(Door { listener, handover: Handover::default() }), Rc::clone(&conn));
     let entered = Rc::clone(&door);
-    let flood = Rc::clone(&gateway);
     let service = service_fn(move |request: Request<Incoming>| {
         // Begun here and not in the future: hyper reads on before it polls that for the first time.
         let in_flight = InFlight::begin(&conn, following(request.body()));
@@ -125,62 +132,59 @@ async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>
         // Boxed, because hyper moves the future it gets, and this one is a few kilobytes.
         Box::pin(async move {
             let Door { listener, handover } = &*door;
+            let request = request.map(ClientStream::from);
             Ok::<_, Infallible>(proxy::handle(gateway, listener, handover, in_flight, request).await)
         })
     });
-    match protocol {
-        Protocol::Http1 => {
-            let mut connection = http1().serve_connection(io, service);
-            let ended = drive(Pin::new(&mut connection), closing, |connection| {
-                idle.hurry();
-                // hyper would say `Connection: close` beside the upgrade.
-                let may = !idle.progress.switching.get();
-                if may {
-                    connection.graceful_shutdown();
-                }
-                may
-            })
-            .await;
-            let tunnel = door.handover.take();
-            let parts = connection.into_parts();
-            let io = parts.io.into_inner();
-            if let Some(tunnel) = tunnel.filter(|_| ended.is_ok()) {
-                let (transport, held) = io.into_parts();
-                // Boxed, so that connections that stay what they are have no room for it.
-                let mut tunnel = Box::pin(tunnel.over_socket(transport, joined(&parts.read_buf, &held)));
-                let end = |_: Pin<&mut _>| {
-                    idle.hurry();
-                    true
-                };
-                return drive(tunnel.as_mut(), closing, end).await;
-            }
-            // After a parse error hyper has answered 400, 414 or 431, which the client shall be able to read.
-            let is_over = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| true);
-            if io.overdue {
-                take_leave(io.into_transport()).await;
-            } else if is_over && !io.ended {
-                linger(io.into_transport()).await;
-            }
+    let mut connection = http1().serve_connection(TokioIo::new(io), service);
+    let ended = drive(Pin::new(&mut connection), closing, |connection| {
+        idle.hurry();
+        // hyper would say `Connection: close` beside the upgrade.
+        let may = !idle.progress.switching.get();
+        if may {
+            connection.graceful_shutdown();
         }
-        Protocol::Http2 => {
-            let executor = LocalExecutor { patience: listener.write_idle_timeout, conn: Rc::clone(&idle) };
-            let mut connection = pin!(http2(executor).serve_connection(io, service));
-            let served = drive(connection.as_mut(), closing, |connection| {
-                idle.hurry();
-                connection.graceful_shutdown();
-                true
-            });
-            let how = until_idle(served, &idle.progress).await;
-            if how == Http2End::Abused {
-                debug!(peer = %idle.peer, "connection ended: its client resets what it asks for");
-                flood.count_reset_flood();
-            }
-            if let Some(patience) = how.patience() {
-                // A GOAWAY first, so that a client with a request on its way knows that it may send it elsewhere.
-                connection.as_mut().graceful_shutdown();
-                let _ = Deadline::new().bound(patience, connection).await;
-            }
-        }
+        may
+    })
+    .await;
+    let tunnel = door.handover.take();
+    let parts = connection.into_parts();
+    let io = parts.io.into_inner();
+    if let Some(tunnel) = tunnel.filter(|_| ended.is_ok()) {
+        let (transport, held) = io.into_parts();
+        // Boxed, so that connections that stay what they are have no room for it.
+        let mut tunnel = Box::pin(tunnel.over_socket(transport, joined(&parts.read_buf, &held)));
+        let end = |_: Pin<&mut _>| {
+            idle.hurry();
+            true
+        };
+        return drive(tunnel.as_mut(), closing, end).await;
+    }
+    // After a parse error hyper has answered 400, 414 or 431, which the client shall be able to read.
+    let is_over = ended.as_ref().map_or_else(hyper::Error::is_parse, |()| true);
+    if io.overdue {
+        take_leave(io.into_transport()).await;
+    } else if is_over && !io.ended {
+        linger(io.into_transport()).await;
+    }
+}
+
+async fn speak_http2(io: ClientIo, conn: Rc<ConnInfo>, listener: Arc<Listener>, gateway: Rc<Gateway>, closing: &Closing) {
+    let mut connection = pin!(Serving::new(io, Rc::clone(&conn), Rc::clone(&gateway), listener));
+    let served = drive(connection.as_mut(), closing, |mut connection| {
+        conn.hurry();
+        connection.graceful_shutdown();
+        true
+    });
+    let how = until_idle(served, &conn.progress).await;
+    if how == Http2End::Abused {
+        debug!(peer = %conn.peer, "connection ended: its client resets what it asks for");
+        gateway.count_reset_flood();
+    }
+    if let Some(patience) = how.patience() {
+        // A GOAWAY first, so that a client with a request on its way knows that it may send it elsewhere.
+        connection.as_mut().graceful_shutdown();
+        let _ = Deadline::new().bound(patience, connection).await;
     }
 }
 
@@ -202,21 +206,6 @@ fn http1() -> http1::Builder {
     // Timeouts are the socket's (see `io`); the rest are hyper's defaults: 100 fields.
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MAX_HEAD).half_close(false);
-    builder
-}
-
-fn http2(executor: LocalExecutor) -> http2::Builder<LocalExecutor> {
-    let mut builder = http2::Builder::new(executor);
-    builder
-        .timer(TokioTimer::new())
-        .enable_connect_protocol()
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER_LIST)
-        .max_send_buf_size(MAX_SEND_BUFFER)
-        .max_pending_accept_reset_streams(20)
-        .max_local_error_reset_streams(1024)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_TIMEOUT);
     builder
 }
 
@@ -292,37 +281,7 @@ async fn take_leave(mut stream: Transport) {
     }
 }
 
-/// Runs hyper's HTTP/2 streams on the worker's own thread, each for as long as its client takes what it asked for.
-#[derive(Debug, Clone)]
-struct LocalExecutor {
-    patience: Duration,
-    conn: Rc<ConnInfo>,
-}
-
-impl<F> Executor<F> for LocalExecutor
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    fn execute(&self, future: F) {
-        match Patience::of_this_task() {
-            None => {
-                self.conn.progress.streams.begin();
-                tokio::task::spawn_local(Patience::watch(self.patience, future))
-            }
-            // Begun by the task of a stream that has become a tunnel: it sends what that carries.
-            Some(patience) => tokio::task::spawn_local(patience.carry_on(future)),
-        };
-    }
-}
-
 /// More than the longest request target hyper knows (64 KiB), so that too long a one is told from too large a head.
 const MAX_HEAD: usize = 128 << 10;
-const MAX_STREAMS: u32 = 256;
-const MAX_HEADER_LIST: u32 = 32 << 10;
-/// What a stream may hold for a client that reads slowly.
-const MAX_SEND_BUFFER: usize = 64 << 10;
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client has to close after a GOAWAY.
 const GOODBYE: Duration = Duration::from_secs(2);

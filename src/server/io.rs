@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::transport::Transport;
 use crate::clock::deadline::Deadline;
-use crate::request::{BodyLeft, ConnInfo};
+use crate::request::{BodyLeft, ConnInfo, Writer};
 use crate::snapshot::Listener;
 
 /// See the module.
@@ -36,6 +36,8 @@ pub(super) struct ClientIo {
     /// Whether a chunked body has come.
     had_chunks: bool,
     joined: Vec<u8>,
+    /// What hyper writes. It flushes when it has nothing left to write, and not before.
+    writer: Writer,
     /// Read from the socket, not yet given to hyper.
     held: BytesMut,
     /// The client has closed its side.
@@ -67,6 +69,7 @@ impl ClientIo {
             head: HeadScan::default(),
             had_chunks: false,
             joined: Vec::new(),
+            writer: Writer::BetweenMessages,
             held: prefix,
             ended: false,
             overdue: false,
@@ -93,6 +96,7 @@ impl ClientIo {
         match Pin::new(&mut self.stream).poll_read(cx, buffer) {
             Poll::Ready(Ok(())) => {
                 self.ended |= buffer.filled().len() == before;
+                self.conn.progress.heard.set(true);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -182,6 +186,16 @@ impl ClientIo {
             *self.conn.progress.held.borrow_mut() = Some(cx.waker().clone());
         }
         Poll::Pending
+    }
+
+    /// Interim responses go first.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.conn.progress.interim.is_waiting() {
+            return Poll::Ready(Ok(()));
+        }
+        let (conn, stream) = (Rc::clone(&self.conn), &mut self.stream);
+        let written = conn.progress.interim.poll_write(self.writer, |bytes| Pin::new(&mut *stream).poll_write(cx, bytes));
+        self.poll_written(cx, written)
     }
 
     /// A client that takes nothing has its own deadline.
@@ -275,6 +289,8 @@ impl AsyncRead for ClientIo {
 impl AsyncWrite for ClientIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        ready!(this.poll_interim(cx))?;
+        this.writer = Writer::WithinMessage;
         let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
         this.poll_written(cx, written)
     }
@@ -282,6 +298,8 @@ impl AsyncWrite for ClientIo {
     /// A head and a small body in one `send`: cheaper than `writev`, which pays only for large bodies.
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        ready!(this.poll_interim(cx))?;
+        this.writer = Writer::WithinMessage;
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let written = match parts {
             [only] => Pin::new(&mut this.stream).poll_write(cx, only),
@@ -302,6 +320,8 @@ impl AsyncWrite for ClientIo {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.writer = Writer::BetweenMessages;
+        ready!(this.poll_interim(cx))?;
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
         this.poll_written(cx, flushed)
     }

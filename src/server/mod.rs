@@ -11,6 +11,7 @@ mod balance;
 mod caps;
 mod connection;
 mod handshake;
+mod http2;
 mod io;
 mod opening;
 mod proxy_protocol;

@@ -8,6 +8,7 @@ mod health;
 mod retry;
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use http::StatusCode;
 use tokio::sync::Semaphore;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::config::Secret;
 use crate::headers::{Family, IdentityHeaders};
 use crate::identity::{Grouping, IdentityRules, LoggedAddress, Pseudonyms};
 use crate::policy::Policy;
@@ -300,6 +302,8 @@ pub struct Listener {
     pub header_timeout: Duration,
     /// Between two bytes of a request body.
     pub body_idle_timeout: Duration,
+    /// Bytes of a request body per second, at least.
+    pub min_body_rate: Option<NonZeroU32>,
     /// Between two requests.
     pub keep_alive_timeout: Duration,
     /// A response byte that the client doesn't take.
@@ -327,7 +331,7 @@ pub struct Process {
     /// Who may connect to it, if that is a Unix socket.
     pub admin_mode: u32,
     /// Its token.
-    pub admin_token: Option<Box<str>>,
+    pub admin_token: Option<Secret>,
     /// Where the access log goes.
     pub access_log_to: Box<str>,
     /// The store that other gateways count in too.

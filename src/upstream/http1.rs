@@ -18,19 +18,19 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
+use super::Heads;
 use super::chunked;
 use super::payload::Payload;
 use super::pool::Counted;
 use super::transport::Transport;
-use crate::body::{RequestBody, RequestBodyError, Unread};
+use crate::body::{ClientStream, RequestBody, RequestBodyError, Unread};
 use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndHead, Framing, Offer, ResponseHead};
 
 /// What a client sends as body.
-pub type ClientBody = RequestBody<Unread<Incoming>>;
+pub type ClientBody = RequestBody<Unread<ClientStream>>;
 
 /// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,13 @@ impl Exchange {
     }
 
     /// Sends the request and waits for the final response's head, which may be a 101 that takes the `offer`, if there is one.
-    pub(super) async fn head(&mut self, method: &Method, offer: Option<&Offer>) -> Result<(ResponseHead, Bytes), ExchangeError> {
+    /// Interim responses are the `heads`' to pass on; they change nothing about how long upstream may take.
+    pub(super) async fn head(
+        &mut self,
+        method: &Method,
+        offer: Option<&Offer>,
+        heads: &dyn Heads,
+    ) -> Result<(ResponseHead, Bytes), ExchangeError> {
         let mut interim = 0;
         loop {
             let (head, rest) = std::future::poll_fn(|cx| self.poll_head(method, cx)).await?;
@@ -153,9 +159,9 @@ impl Exchange {
                 101 if !self.upload_done() || !offer.is_some_and(|offer| offer.is_taken(&head.headers)) => {
                     return Err(ExchangeError::Invalid("it switched protocols in another way than it was asked to"));
                 }
-                // Not forwarded: hyper's server can't send interim responses of our making (docs/http.md).
                 100 | 102..200 if interim < MAX_INTERIM => {
                     interim += 1;
+                    heads.interim(&head);
                     self.connection.read = into_mut(rest);
                 }
                 100 | 102..200 => return Err(ExchangeError::Invalid("it sent too many interim responses")),
@@ -328,7 +334,7 @@ impl Upload {
 }
 
 /// The head at the front of `raw` and its length; `None` while it is incomplete.
-fn parse(raw: &Bytes, method: &Method) -> Result<Option<(ResponseHead, usize)>, ExchangeError> {
+pub(super) fn parse(raw: &Bytes, method: &Method) -> Result<Option<(ResponseHead, usize)>, ExchangeError> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, raw, &mut fields) {

@@ -17,6 +17,8 @@ mod connect;
 mod download;
 mod echo;
 mod event;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod health;
 mod http1;
@@ -90,7 +92,8 @@ pub struct Destination(Rc<Cluster>);
 /// Connections made with other TLS settings, or without, are in other pools.
 type PoolName = (EndpointName, Option<tls::Identity>);
 
-/// A request's cleaned head, in the form of the protocol that is spoken: asked for when that is known.
+/// A request's cleaned head, in the form of the protocol that is spoken: asked for when that is known. And who hears what upstream says to it
+/// before its response.
 pub trait Heads {
     /// For HTTP/1.1.
     fn http1(&self) -> EndToEndHead;
@@ -100,6 +103,9 @@ pub trait Heads {
     /// # Errors
     /// [`Unsayable`] when there is no such form.
     fn http2(&self, scheme: &Scheme) -> Result<EndToEndFields, Unsayable>;
+
+    /// Takes an interim response, cleaned.
+    fn interim(&self, head: &ResponseHead);
 }
 
 /// What to send, where.
@@ -333,7 +339,7 @@ impl Client {
             let replayable = body.is_none() && request.method.is_idempotent();
             let head = request.heads.http1();
             let mut exchange = Exchange::new(connection, head, request.framing, body, patience, total.clone());
-            match exchange.head(request.method, request.offer).await {
+            match exchange.head(request.method, request.offer, request.heads).await {
                 Ok((head, rest)) => return Ok(self.over_http1(head, rest, exchange, lease)?),
                 // The keep-alive race: upstream closed an idle connection just when we used it.
                 Err(ExchangeError::Closed) if reused && replayable && !fresh => {

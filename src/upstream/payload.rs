@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -58,11 +57,11 @@ enum Keeping {
 }
 
 impl Payload {
-    /// See [`RequestBody::set_patience`](crate::body::RequestBody::set_patience).
-    pub(super) fn set_patience(&mut self, patience: Duration) {
+    /// See [`RequestBody::take_your_time`](crate::body::RequestBody::take_your_time).
+    pub(super) fn take_your_time(&mut self) {
         match self {
-            Self::Client(body) => body.set_patience(patience),
-            Self::Kept(kept) => kept.0.borrow_mut().body.set_patience(patience),
+            Self::Client(body) => body.take_your_time(),
+            Self::Kept(kept) => kept.0.borrow_mut().body.take_your_time(),
         }
     }
 }

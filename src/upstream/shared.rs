@@ -37,13 +37,13 @@ impl Client {
                     Ok(exchange) => exchange,
                     Err(sent) => return Err((sent, Some(lease))),
                 };
-                exchange.response(method, patience, lease, self.lane).await.map_err(|(sent, lease)| (sent, Some(lease)))
+                exchange.response(method, heads, patience, lease, self.lane).await.map_err(|(sent, lease)| (sent, Some(lease)))
             }
             Place::Http1(connection) => {
                 let reused = connection.reused;
                 let mut exchange = Exchange::new(connection, heads.http1(), framing, body, to_head, total);
                 let lost = |error| Sent { error, body: None, reused, from_rest: reused };
-                let answered = exchange.head(method, request.offer).await;
+                let answered = exchange.head(method, request.offer, heads).await;
                 exchange.patience = patience;
                 match answered {
                     Ok((head, rest)) => self.over_http1(head, rest, exchange, lease).map_err(|error| (lost(error), None)),

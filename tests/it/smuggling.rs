@@ -264,3 +264,55 @@ fn pipelines_stay_in_order_and_end_at_the_first_fault() {
     let lines = reached(&gateway, &origin).len();
     assert_eq!(lines, 6);
 }
+
+/// SM-13: a request has no body that ends with the connection, in HTTP/1.0 neither (RFC 9112 §6.3): what stands behind the head of one
+/// without a length is no part of it.
+#[test]
+fn what_stands_behind_a_head_without_framing_is_no_body() {
+    let origin = Origin::ok();
+    let gateway = Gateway::before(&origin, "limits: [{ name: two, match: { path: /counted }, per: ip, rate: 1/hour }]");
+    for version in ["1.0", "1.1"] {
+        origin.forget();
+        let mut client = gateway.client();
+        let close = if version == "1.1" { "Connection: close\r\n" } else { "" };
+        client.send(format!("POST /first HTTP/{version}\r\nHost: a\r\n{close}\r\n{HIDDEN}"));
+        assert_eq!(client.receive().outcome(), "200");
+        assert!(client.is_closed(), "HTTP/{version}: and nothing else is answered");
+        let seen = reached(&gateway, &origin);
+        assert_eq!(seen.len(), 1, "HTTP/{version}: {seen:?}");
+        assert!(seen[0].line == "POST /first HTTP/1.1" && seen[0].body.is_empty() && seen[0].complete(), "{seen:?}");
+        assert!(seen[0].all("content-length").is_empty() && seen[0].all("transfer-encoding").is_empty());
+    }
+    // On a connection that stays it is a request of its own, and counted.
+    origin.forget();
+    let mut client = gateway.client();
+    client.send("POST /counted HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\nGET /counted HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.receive().outcome(), "200");
+    assert!(fits("429|closed", &client.receive().outcome()));
+    assert_eq!(reached(&gateway, &origin).len(), 1);
+}
+
+/// SM-13: nor does a coding in HTTP/1.0, or one that is not `chunked` in the end, make one.
+#[test]
+fn a_coding_that_does_not_end_a_body_is_refused() {
+    let origin = Origin::ok();
+    let gateway = Gateway::before(&origin, "");
+    let mut table = Table::new("bodies without an end");
+    for (name, start, coding) in [
+        ("chunked in HTTP/1.0", "POST /te HTTP/1.0", "chunked"),
+        ("identity in HTTP/1.0", "POST /te HTTP/1.0", "identity"),
+        ("gzip in HTTP/1.0", "POST /te HTTP/1.0", "gzip"),
+        ("chunked and then gzip", "POST /te HTTP/1.1", "chunked, gzip"),
+        ("gzip", "POST /te HTTP/1.1", "gzip"),
+        ("identity", "POST /te HTTP/1.1", "identity"),
+    ] {
+        for close in ["", "Connection: close\r\n", "Connection: keep-alive\r\n"] {
+            origin.forget();
+            let mut client = gateway.client();
+            client.send(format!("{start}\r\nHost: a\r\n{close}Transfer-Encoding: {coding}\r\n\r\n0\r\n\r\n{HIDDEN}"));
+            table.outcome(name, "400|501", &client.receive().outcome());
+            table.row(name, if client.is_closed() { "" } else { "the connection goes on" });
+            table.row(name, if reached(&gateway, &origin).is_empty() { "" } else { "something reached upstream" });
+        }
+    }
+}

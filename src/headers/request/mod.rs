@@ -359,7 +359,17 @@ const FORWARDING: &[&str] = &[
     "client-cert-chain",
 ];
 /// More names that servers act on and that must not arrive under another spelling.
-const LOOK_ALIKE_TARGETS: &[&str] = &["authorization", "cookie", "remote-user", "remote-addr"];
+const LOOK_ALIKE_TARGETS: &[&str] = &[
+    "authorization",
+    "cookie",
+    "remote-user",
+    "remote-addr",
+    "sec-websocket-key",
+    "sec-websocket-accept",
+    "sec-websocket-protocol",
+    "sec-websocket-extensions",
+    "sec-websocket-version",
+];
 
 /// Our name in Via; [`Forwarding::write_own`] has it with each version.
 const PSEUDONYM: &str = "tollgate";

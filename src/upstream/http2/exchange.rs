@@ -19,7 +19,7 @@ use crate::headers::{EndToEndFields, Framing, ResponseFraming, ResponseHead, Uns
 use crate::telemetry::metrics::Lane;
 use crate::upstream::payload::Payload;
 use crate::upstream::pool::Lease;
-use crate::upstream::{ExchangeError, Received, Response};
+use crate::upstream::{ExchangeError, Heads, Received, Response};
 
 /// A request that has been sent, and what it waits for.
 #[derive(Debug)]
@@ -99,11 +99,12 @@ impl Exchange {
     pub(in crate::upstream) async fn response(
         mut self,
         method: &Method,
+        heads: &dyn Heads,
         patience: Duration,
         lease: Lease,
         lane: Lane,
     ) -> Result<Response, (Sent, Lease)> {
-        match std::future::poll_fn(|cx| self.poll_response(method, cx)).await {
+        match std::future::poll_fn(|cx| self.poll_response(method, heads, cx)).await {
             Ok((head, download)) => {
                 self.patience = patience;
                 Ok(self.finish(head, download, lease, lane))
@@ -112,19 +113,25 @@ impl Exchange {
         }
     }
 
-    fn poll_response(&mut self, method: &Method, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, Download), ExchangeError>> {
+    fn poll_response(
+        &mut self,
+        method: &Method,
+        heads: &dyn Heads,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(ResponseHead, Download), ExchangeError>> {
         self.poll_upload(cx)?;
         while let Poll::Ready(Some(interim)) = self.response.poll_informational(cx) {
-            // Not forwarded: hyper's server can't send interim responses of our making (docs/http.md).
-            let status = interim.map_err(|error| self.fault(&error))?.status();
+            let (parts, ()) = interim.map_err(|error| self.fault(&error))?.into_parts();
             self.slot.connection.hear();
             self.interim += 1;
-            if status == http::StatusCode::SWITCHING_PROTOCOLS {
+            if parts.status == http::StatusCode::SWITCHING_PROTOCOLS {
                 return Poll::Ready(Err(ExchangeError::Invalid("it switched protocols, which HTTP/2 can't")));
             }
             if self.interim > MAX_INTERIM {
                 return Poll::Ready(Err(ExchangeError::Invalid("it sent too many interim responses")));
             }
+            let head = ResponseHead::from_http2_interim(parts).map_err(|fault| ExchangeError::Invalid(fault.words()))?;
+            heads.interim(&head);
         }
         let response = match Pin::new(&mut self.response).poll(cx) {
             Poll::Ready(response) => response.map_err(|error| self.fault(&error))?,

@@ -72,7 +72,7 @@ impl Upload {
     /// like.
     pub(super) fn is_unhurried(&mut self) {
         if let Source::Body(body, _) = &mut self.source {
-            body.set_patience(Duration::MAX);
+            body.take_your_time();
         }
     }
 

@@ -53,3 +53,22 @@ fn cpu(gateway: &Gateway) -> u64 {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
+
+/// They would have been asked to leave after three seconds; a health check does not wait for that, nor for its turn behind them.
+#[test]
+fn idle_peers_of_the_admin_listener_keep_nobody_out() {
+    let gateway = Gateway::start("upstreams: { origin: { endpoints: ['http://127.0.0.1:1'] } }");
+    let mut idle: Vec<Client> = (0..400).map(|_| Client::connect(gateway.admin())).collect();
+    for client in idle.iter_mut().step_by(2) {
+        client.send("GET /healthz HT");
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let reply = exchange(gateway.admin(), format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(reply.status(), 200, "{path}");
+    }
+    // Nobody's time had run out: the newest are still there, and only the oldest had to go.
+    let last = idle.last_mut().unwrap();
+    last.wait_at_most(Duration::from_millis(1));
+    assert_eq!(last.receive().outcome(), "silent");
+    assert!(idle[0].is_closed());
+}

@@ -249,3 +249,33 @@ fn a_response_is_streamed_not_collected() {
     door.open();
     assert_eq!(client.receive().response().text(), "firstsecond");
 }
+
+/// SL-8: nothing is unpacked on the way, so that 64 KiB that stand for 64 MiB are 64 KiB.
+#[test]
+fn compressed_bodies_are_passed_on_as_they_are() {
+    let script = "head -c 67108864 /dev/zero | gzip -9";
+    let packed = std::process::Command::new("sh").args(["-c", script]).output().unwrap().stdout;
+    assert!((1_000..200_000).contains(&packed.len()), "{}", packed.len());
+    let origin = Origin::new(|call| {
+        if !call.body() {
+            return Next::Close;
+        }
+        let body = call.seen().body;
+        let coded = "Content-Type: application/json\r\nContent-Encoding: gzip";
+        call.send(format!("HTTP/1.1 200 OK\r\n{coded}\r\nContent-Length: {}\r\n\r\n", body.len()));
+        call.send(body);
+        Next::Keep
+    });
+    // A limit that reads responses leaves this one alone as well.
+    let limits = "limits: [{ name: tokens, per: ip, rate: 1000/s, cost: { response_json: usage.total_tokens, reserve: 3 } }]";
+    let gateway = Gateway::before(&origin, limits);
+    gateway.get("/warm-up");
+    let before = gateway.rss();
+    for _ in 0..5 {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n", packed.len());
+        let response = exchange(gateway.addr(), [head.as_bytes(), &packed].concat()).response();
+        assert!(response.status == 200 && response.body == packed && response.header("content-encoding") == Some("gzip"));
+    }
+    assert!(origin.seen().iter().skip(1).all(|seen| seen.body == packed && seen.header("content-encoding") == Some("gzip")));
+    assert!(gateway.rss() < before + (8 << 20), "memory grew by {} KiB", (gateway.rss() - before) >> 10);
+}

@@ -2,6 +2,8 @@
 
 mod bodies;
 mod faults;
+mod interim;
+mod pace;
 mod patience;
 mod sizes;
 mod unread;

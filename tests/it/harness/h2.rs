@@ -55,6 +55,8 @@ pub(crate) struct H2Reply {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
+    /// Statuses and fields of the 1xx answers that came first.
+    pub(crate) interim: Vec<(u16, Vec<(String, String)>)>,
     /// END_STREAM was seen.
     pub(crate) ended: bool,
     /// Error code of RST_STREAM.
@@ -414,7 +416,8 @@ impl H2Reply {
         let status = field(&fields, ":status").and_then(|status| status.parse().ok());
         fields.retain(|(name, _)| !name.starts_with(':'));
         match status {
-            Some(status) if status < 200 => {}
+            Some(status) if status < 200 && self.status.is_none() => self.interim.push((status, fields)),
+            Some(status) if status < 200 => panic!("{status} behind the response"),
             Some(_) => (self.status, self.headers) = (status, fields),
             None => self.trailers = fields,
         }

@@ -29,7 +29,7 @@ mod tls;
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
 pub(crate) use fault_proxy::{FaultProxy, Network};
 pub(crate) use gateway::{Gateway, over_http2, run};
-pub(crate) use h2::{H2, H2Reply, PREFACE, code, flag, kind, setting};
+pub(crate) use h2::{H2, H2Reply, PREFACE, code, flag, get, kind, setting};
 pub(crate) use h2_origin::{Call, H2Origin, H2Seen, Hello, Piece};
 pub(crate) use hpack::encode as header_block;
 pub(crate) use origin::{Ending, Exchange, Exchange as OriginExchange, Next, Origin, Seen, Unreachable};

@@ -215,6 +215,16 @@ impl Serve {
         Self(Arc::new(config))
     }
 
+    /// Speaks no newer version.
+    pub(crate) fn tls12(self) -> Self {
+        let before = Arc::unwrap_or_clone(self.0);
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&version::TLS12]).unwrap();
+        let mut config = builder.with_no_client_auth().with_cert_resolver(before.cert_resolver);
+        config.alpn_protocols = before.alpn_protocols;
+        Self(Arc::new(config))
+    }
+
     pub(super) fn shake(self, mut stream: TcpStream) -> Result<Wire, String> {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut connection = ServerConnection::new(self.0).unwrap();

@@ -1,7 +1,7 @@
 //! Upstreams that reset, break off, break the rules or say nothing; clients that leave.
 
 use super::{answer, fields, upload};
-use crate::harness::{Gateway, H2, H2Origin, Latch, Piece, Table, flag, kind, until};
+use crate::harness::{Gateway, H2, H2Origin, Latch, Piece, Table, flag, header_block, kind, until};
 
 const CANCEL: u32 = 8;
 const INTERNAL_ERROR: u32 = 2;
@@ -285,4 +285,32 @@ fn slots_come_back_when_streams_end_badly() {
     assert_eq!(gateway.get("/").status, 429);
     client.reset();
     until("the slot is free again", || gateway.get("/").status == 200);
+}
+
+/// The `h2` crate takes a head in seven pieces at most, which is enough for 64 KiB in frames as they are usual, and has no way to refuse one
+/// stream for more: the connection ends. The gateway goes on with another.
+#[test]
+fn a_head_in_a_few_small_pieces_is_one_and_in_many_ends_the_connection() {
+    let origin = H2Origin::new(|call| {
+        let Ok(pieces) = call.seen.path().trim_start_matches('/').parse::<usize>() else { return answer(call, b"ok") };
+        let mut fields = vec![(":status".to_owned(), "200".to_owned()), ("content-length".to_owned(), "0".to_owned())];
+        fields.extend((0..20).map(|i| (format!("x-{i}"), "y".to_owned())));
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let block = header_block(&fields);
+        let mut parts = block.chunks(block.len().div_ceil(pieces)).enumerate().peekable();
+        while let Some((i, part)) = parts.next() {
+            let kind = if i == 0 { kind::HEADERS } else { kind::CONTINUATION };
+            let first = if i == 0 { flag::END_STREAM } else { 0 };
+            let last = if parts.peek().is_none() { flag::END_HEADERS } else { 0 };
+            call.frame(kind, first | last, part);
+        }
+    });
+    let gateway = Gateway::before_http2(&origin, "");
+    for (pieces, status) in [(1, 200), (2, 200), (7, 200), (12, 502)] {
+        let response = gateway.get(&format!("/{pieces}"));
+        assert_eq!(response.status, status, "{pieces} pieces");
+        assert!(status != 200 || response.header("x-19") == Some("y"), "{pieces} pieces: {response:?}");
+        assert_eq!(gateway.get("/good").status, 200, "after {pieces} pieces");
+    }
+    assert_eq!(origin.connections(), 2);
 }

@@ -102,6 +102,7 @@ const FOLDED_NAMES: &[Row] = &[
     ("underscores of X-API-Key", "GET /x HTTP/1.1\nHost: a\nX_API_Key: k\n\n", "200|400", AtMost(&[], &["x_api_key"])),
     ("underscores of Content-Length", "GET /x HTTP/1.1\nHost: a\nContent_Length: 5\n\n", "200|400", AtMost(&[], &["content_length"])),
     ("underscores of Transfer-Encoding", "GET /x HTTP/1.1\nHost: a\nTransfer_Encoding: chunked\n\n", "200|400", AtMost(&[], &["transfer_encoding"])),
+    ("underscores of Sec-WebSocket-Key", "GET /x HTTP/1.1\nHost: a\nSec_WebSocket_Key: k\n\n", "200|400", AtMost(&[], &["sec_websocket_key"])),
     ("forged forwarding fields", "GET /x HTTP/1.1\nHost: a\nX-Forwarded-For: 9.9.9.9\nX-Forwarded-Proto: https\nX-Forwarded-Host: evil\nX-Forwarded-Port: 1\nX-Forwarded-Prefix: /p\nX-Real-IP: 9.9.9.9\nForwarded: for=9.9.9.9\n\n", "200", One(&["x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-forwarded-host: a"], &["x-forwarded-for: 9", "x-forwarded-proto: https", "x-forwarded-host: evil", "x-forwarded-port: 1", "x-forwarded-prefix", "x-real-ip: 9", "forwarded: for=9"])),
     ("an ordinary underscore", "GET /x HTTP/1.1\nHost: a\nmy_field: 1\n\n", "200", One(&["my_field: 1"], &[])),
 ];

@@ -119,3 +119,35 @@ fn it_answers_us_in_either_version() {
         assert_eq!(gateway.get("/").status, 502);
     }
 }
+
+/// TLS-4: what comes before the handshake is over may have been recorded and sent again. No ticket allows it, so nobody sends any.
+#[test]
+fn it_is_offered_no_early_data_and_sends_none() {
+    let origin = Origin::ok();
+    let gateway = Gateway::before(&origin, &development());
+    let dir = tempfile::TempDir::new().unwrap();
+    let (session, early) = (dir.path().join("session"), dir.path().join("early"));
+    std::fs::write(&early, "GET /early HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let said = s_client(&gateway, &["-tls1_3", "-sess_out", session.to_str().unwrap()]);
+    assert!(said.contains("Max Early Data: 0") && !said.contains("Max Early Data: 1"), "{said}");
+    let said = s_client(&gateway, &["-sess_in", session.to_str().unwrap(), "-early_data", early.to_str().unwrap()]);
+    assert!(
+        said.contains("Reused, TLSv1.3") && said.contains("HTTP/1.1 200") && !said.contains("Early data was accepted"),
+        "{said}"
+    );
+    assert!(origin.lines().iter().all(|line| !line.contains("early")), "{:?}", origin.lines());
+}
+
+/// A star is no name of a host (RFC 6066 §3, RFC 1123 §2.1), and what can't be right in a hello is an illegal parameter (RFC 8446 §6.2):
+/// no client that anybody uses asks for it. Not being answered with a wildcard's certificate for its own pattern is as it should be.
+#[test]
+fn a_name_that_is_no_hosts_ends_the_handshake_and_nothing_else() {
+    let origin = Origin::ok();
+    let gateway = Gateway::before(&origin, &development());
+    for name in ["*.b.example", "a b", "a..b"] {
+        let said = s_client(&gateway, &["-servername", name]);
+        assert!(said.to_lowercase().contains("illegal parameter") && !said.contains("HTTP/1.1"), "{name}: {said}");
+    }
+    assert!(s_client(&gateway, &[]).contains("HTTP/1.1 200"));
+    assert_eq!(gateway.metric("tollgate_tls_handshake_failures_total", &[("listener", "public")]), 3.0);
+}

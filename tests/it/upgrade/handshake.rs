@@ -289,6 +289,10 @@ fn a_100_may_come_before_the_101() {
         call.stall()
     });
     let gateway = Gateway::before(&origin, "");
-    let mut client = Socket::websocket(gateway.addr(), "/");
+    let mut client = Socket::connect(gateway.addr());
+    client.send(asking("/", ""));
+    // Hints are passed on, a 100 that nobody asked for is not.
+    assert_eq!(client.head(), "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
     assert_eq!(client.read(1), b"x");
 }

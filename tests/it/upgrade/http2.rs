@@ -5,9 +5,9 @@ use crate::harness::{Gateway, H2, Latch, Next, Origin, happens, kind, until};
 use bytes::Bytes;
 use std::time::Duration;
 
-pub(super) type Fields<'a> = Vec<(&'a str, &'a str)>;
+pub(crate) type Fields<'a> = Vec<(&'a str, &'a str)>;
 
-pub(super) fn connect(path: &str) -> Fields<'_> {
+pub(crate) fn connect(path: &str) -> Fields<'_> {
     vec![
         (":method", "CONNECT"),
         (":protocol", "websocket"),
@@ -57,6 +57,7 @@ fn a_stream_becomes_a_websocket_upstream() {
     let mut client = H2::connect(gateway.addr());
     let mut fields = connect("/chat?x=1");
     fields.extend([("sec-websocket-key", "the-clients-own"), ("sec-websocket-accept", "x"), ("x-kept", "yes")]);
+    fields.extend([("sec_websocket_key", "another"), ("sec.websocket.key", "another"), ("sec_websocket_protocol", "another")]);
     let stream = client.open(&fields, false);
     let head = client.receive_head(stream);
     assert_eq!((head.status(), head.ended), (200, false));
@@ -73,6 +74,7 @@ fn a_stream_becomes_a_websocket_upstream() {
     let keys = seen.all("sec-websocket-key");
     assert!(keys.len() == 1 && keys[0].len() == 24 && keys[0] != "the-clients-own", "{keys:?}");
     assert_eq!(seen.header("sec-websocket-accept"), None);
+    assert!(!String::from_utf8_lossy(&seen.wire).contains("another"), "look-alikes: {seen:?}");
     for size in [0, 5, 70_000] {
         let before = client.receive_at_least(stream, 0).body.len();
         let (sent, back) = (masked(0x82, &vec![7; size]), frame(0x82, &vec![7; size], None));

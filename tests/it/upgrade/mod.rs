@@ -9,6 +9,8 @@ mod limits;
 mod mistakes;
 mod tls;
 
+pub(crate) use http2::connect;
+
 use crate::harness::{DEADLINE, Dial, Exchange, Next, Origin, Serve, Wire, until};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -143,7 +145,7 @@ fn asking(path: &str, more: &str) -> String {
     )
 }
 
-fn accept(key: &str) -> String {
+pub(crate) fn accept(key: &str) -> String {
     let mut hash = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key.as_bytes());
     hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");

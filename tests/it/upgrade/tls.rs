@@ -96,6 +96,35 @@ fn a_websocket_that_came_over_tls_is_told_to_upstream_as_one() {
     assert_eq!((seen.all("x-forwarded-proto"), seen.all("upgrade")), (vec!["https"], vec!["websocket"]));
 }
 
+/// Its records and alerts look otherwise on the wire.
+#[test]
+fn over_tls_1_2_bytes_and_ends_and_resets_are_the_same() {
+    let pki = Pki::new();
+    let (origin, noted) = silent_secure(pki.serve().tls12());
+    let gateway = Gateway::before(&origin, &format!("{}\n{}", pki.listener(), pki.upstream("auto")));
+    let connect = || Socket::secure(gateway.addr(), &pki.dial().tls12()).upgraded("/");
+    let large = masked(0x82, &vec![5; 70_000]);
+    let mut socket = connect();
+    socket.send(masked(0x81, b"hello")).send(&large).finish();
+    assert_eq!(noted.wait(1), ([masked(0x81, b"hello"), large].concat(), End::Fin));
+    assert_eq!(socket.rest(), (vec![], End::Fin), "the end is announced");
+    let mut socket = connect();
+    socket.send(masked(0x81, b"a"));
+    until("it has passed", || gateway.metric("tollgate_upgraded_connections", &[]) == 1.0);
+    socket.reset();
+    assert_eq!(noted.wait(2).1, End::Reset);
+
+    let origin = accepting_secure(pki.serve().tls12(), |_, mut socket| {
+        socket.send(frame(0x82, &vec![7; 70_000], None)).send(frame(0x88, b"\x03\xe8", None)).finish();
+        socket.rest();
+    });
+    let gateway = Gateway::before(&origin, &format!("{}\n{}", pki.listener(), pki.upstream("auto")));
+    let mut socket = Socket::secure(gateway.addr(), &pki.dial().tls12()).upgraded("/");
+    let (bytes, end) = socket.rest();
+    assert!(bytes.starts_with(&frame(0x82, &vec![7; 70_000], None)) && bytes.len() == 70_010 + 4, "{}", bytes.len());
+    assert_eq!(end, End::Fin);
+}
+
 /// Upstream, which is a gateway too, would rather have HTTP/2, in which there is no upgrade.
 #[test]
 fn an_upgrade_asks_for_http1_and_what_is_none_for_http2() {
