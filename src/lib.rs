@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod compile;
 pub mod config;
+pub mod discovery;
 pub mod headers;
 pub mod identity;
 pub mod issuer;

@@ -25,6 +25,7 @@ use tracing::error;
 use crate::admission::Registries;
 use crate::config::Secret;
 use crate::config::diagnostic::Diagnostic;
+use crate::discovery::Names;
 use crate::request::Authority;
 use crate::snapshot::Current;
 use crate::socket::{Listener, StdListener, Stream};
@@ -51,6 +52,8 @@ pub struct Control {
     pub current: Arc<Current>,
     /// For endpoints' states.
     pub upstreams: Arc<Shared>,
+    /// For what is known of names.
+    pub names: Arc<Names>,
     /// Whether `/readyz` says yes.
     pub ready: AtomicBool,
     /// Asks for a reload and gets its result.

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Control, error_json, json_body, with_allow};
+use crate::discovery::NameState;
 use crate::request::path::percent_decode;
+use crate::snapshot::{List, UpstreamKind};
 use crate::telemetry::metrics::{self, Family, Sample};
 use crate::upstream::{AdaptiveState, EndpointState, UpstreamState};
 
@@ -20,11 +22,11 @@ pub(super) fn answer(control: &Control, method: &Method, path: &str) -> Option<R
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     Some(match parts.as_slice() {
         [] if read => {
-            let states: Vec<_> = control.upstreams.states().iter().map(shown).collect();
+            let states: Vec<_> = control.upstreams.states().iter().map(|state| shown(control, state)).collect();
             json_body(StatusCode::OK, &json!({ "upstreams": states }))
         }
         [upstream] if read => match control.upstreams.states().iter().find(|state| &*state.name == *upstream) {
-            Some(state) => json_body(StatusCode::OK, &shown(state)),
+            Some(state) => json_body(StatusCode::OK, &shown(control, state)),
             None => not_found(),
         },
         [upstream, endpoint, "drain"] if [Method::POST, Method::DELETE].contains(method) => {
@@ -70,16 +72,58 @@ pub(super) fn samples(control: &Control) -> Vec<Sample> {
     samples.extend(gauge(metrics::ENDPOINT_EJECTED, |endpoint| u64::from(endpoint.ejected_until.is_some())));
     samples.extend(gauge(metrics::ENDPOINT_DRAINED, |endpoint| u64::from(endpoint.drained)));
     samples.extend(gauge(metrics::ENDPOINT_LOAD, |endpoint| u64::from(endpoint.load)));
+    samples.extend(name_samples(control));
     samples
 }
 
-fn shown(state: &UpstreamState) -> Value {
+/// What there is to measure of names that stand for endpoints.
+fn name_samples(control: &Control) -> Vec<Sample> {
+    let names: Vec<_> = control.names.states().into_iter().map(|(_, state)| state).collect();
+    let gauge = |family: Family, of: fn(&NameState) -> u64| {
+        names.iter().map(move |state| Sample::number(family, &[("name", &state.name)], of(state))).collect::<Vec<_>>()
+    };
+    let mut samples = gauge(metrics::DNS_RESOLVED, |state| u64::from(state.result == "success"));
+    samples.extend(gauge(metrics::DNS_TTL, |state| state.ttl.as_secs()));
+    samples.extend(gauge(metrics::DNS_ADDRESSES, |state| u64::try_from(state.addresses).unwrap_or(u64::MAX)));
+    samples
+}
+
+fn shown(control: &Control, state: &UpstreamState) -> Value {
     let endpoints: Vec<_> = state.endpoints.iter().map(shown_endpoint).collect();
-    let mut shown = json!({ "name": &*state.name, "panic": state.panics, "endpoints": endpoints });
+    let snapshot = control.current.load();
+    let configured = snapshot.upstreams.iter().find(|upstream| upstream.name == state.name).map(|upstream| &upstream.kind);
+    let (listed, file) = match configured {
+        Some(UpstreamKind::Endpoints(set)) => (set.listed.as_slice(), set.file.as_deref()),
+        _ => (&[][..], None),
+    };
+    let stands_for_some = |name: &NameState| {
+        let is_it = |other: &str| *other == *name.name;
+        listed.iter().filter_map(|origin| origin.place.query()).any(|query| is_it(query.name()))
+            || state.endpoints.iter().filter_map(|endpoint| endpoint.source.as_ref()?.name.as_ref()).any(|other| is_it(other))
+    };
+    let names = control.names.states().into_iter().map(|(_, name)| name).filter(stands_for_some);
+    let mut shown = json!({
+        "name": &*state.name,
+        "panic": state.panics,
+        "file": file.map(|file| file.display().to_string()),
+        "names": names.map(|name| shown_name(&name)).collect::<Vec<_>>(),
+        "endpoints": endpoints,
+    });
     if let (Some(load), Some(shown)) = (&state.adaptive, shown.as_object_mut()) {
         shown.insert("adaptive_concurrency".to_owned(), shown_load(load));
     }
     shown
+}
+
+fn shown_name(name: &NameState) -> Value {
+    json!({
+        "name": &*name.name,
+        "kind": name.kind,
+        "addresses": name.addresses,
+        "ttl_seconds": name.ttl.as_secs(),
+        "last_result": name.result,
+        "resolved_at": name.succeeded_at.and_then(|at| Timestamp::try_from(at).ok()).map(|at| format!("{at:.3}")),
+    })
 }
 
 fn shown_load(load: &AdaptiveState) -> Value {
@@ -102,6 +146,12 @@ fn shown_endpoint(state: &EndpointState) -> Value {
         "healthy": state.healthy,
         "ejected_until": until.map(|until| format!("{until:.3}")),
         "drained": state.drained,
+        "standby": state.stands_by,
+        "from": state.source.as_ref().map(|source| match source.list {
+            List::Configuration => "configuration",
+            List::File => "file",
+        }),
+        "resolved_from": state.source.as_ref().and_then(|source| source.name.as_deref()),
         "used": state.used,
     })
 }

@@ -1,6 +1,7 @@
 //! The only place that constructs everything, and the life of the process: start, reload, drain.
 
 mod certificates;
+mod endpoint_files;
 mod endpoints;
 mod stores;
 mod times;
@@ -126,19 +127,14 @@ impl App {
         let workers = worker_count(&process);
         let registry = Registry::new(workers);
         let times = Times::start();
-        let ground = Ground {
-            registry: registry.clone(),
-            calendars: Calendars::new(times.wall.clone()),
-            hasher: stores::hasher(&process),
-            ..Ground::default()
-        };
+        let ground = ground(&registry, &times, &process);
         let snapshot = compiled(&ground)?;
         let (process, listeners) = (snapshot.process.clone(), snapshot.listeners.clone());
         let store = stores::start(&ground, &snapshot, &times.clock)?;
         times.tell(&snapshot);
         let fetcher = start_fetcher(&registry, &snapshot)?;
         let certificates = Certificates::start(&registry, &snapshot, times.unix_now());
-        let endpoints = Endpoints::start(&registry, &times.clock, &snapshot)?;
+        let endpoints = Endpoints::start(&registry, &times.clock, path, &snapshot)?;
         let current = Arc::new(Current::new(snapshot));
         let registries = Registries::default();
         let mut admin = socket::bind(&process.admin_address, process.admin_mode, Sharing::Alone)
@@ -167,13 +163,13 @@ impl App {
             registries,
             current: Arc::clone(&current),
             upstreams: Arc::clone(&endpoints.shared),
+            names: Arc::clone(endpoints.names()),
             ready: AtomicBool::new(true),
             reload,
             token: process.admin_token,
         });
         admin.sockets.drain(..).try_for_each(|socket| admin::start(socket, Arc::clone(&control)))?;
         registry.counter(metrics::BUILD, &[("version", env!("CARGO_PKG_VERSION"))]).one(registry.shared_lane());
-        let counters = ReloadCounters::new(&registry);
         Ok(Self {
             path: path.to_owned(),
             ground,
@@ -183,7 +179,7 @@ impl App {
             server,
             control,
             reloads,
-            counters,
+            counters: ReloadCounters::new(&registry),
             admin: admin.address,
             _admin_file: admin.file,
             watch,
@@ -220,6 +216,7 @@ impl App {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut certificate_looks = tokio::time::interval(LOOK_AT_CERTIFICATES_EVERY);
         let mut sweeps = tokio::time::interval(SWEEP_EVERY);
+        let names = Arc::clone(self.endpoints.names());
         loop {
             tokio::select! {
                 () = end.recv() => break,
@@ -231,10 +228,12 @@ impl App {
                 _ = looks.tick() => {
                     self.times.tell(&self.current.load());
                     self.retired.retain(|old| Arc::strong_count(old) > 1);
+                    self.endpoints.look(&self.current);
                     if self.watch.changed() {
                         let _ = self.reload("file");
                     }
                 }
+                () = names.changed() => self.endpoints.renew(&self.current),
                 _ = certificate_looks.tick() => self.certificates.look(self.times.unix_now()),
                 _ = sweeps.tick() => {
                     self.store.memory.sweep(Sweep::Slice, self.times.clock.now());
@@ -331,6 +330,16 @@ fn read(path: &Path, watch: &mut Watch) -> Result<Source, Vec<Diagnostic>> {
     let main = MainFile::read(path, &environment)?;
     watch.follow(main.clients_file().map(Path::new));
     Ok(main.with_clients(&environment))
+}
+
+/// What configurations are compiled against from now on.
+fn ground(registry: &Registry, times: &Times, process: &Process) -> Ground {
+    Ground {
+        registry: registry.clone(),
+        calendars: Calendars::new(times.wall.clone()),
+        hasher: stores::hasher(process),
+        ..Ground::default()
+    }
 }
 
 /// Every connection is a file descriptor, and the usual soft limit is 1024; the hard one is the operator's word.

@@ -116,8 +116,9 @@ fn start_logging(format: LogFormat) {
     };
 }
 
-/// The HTTP/2 library warns of every frame that makes no sense, and a peer can send many: only who asks for it gets that.
-const LIBRARIES: &str = "info,h2=error";
+/// The HTTP/2 library warns of every frame that makes no sense, and a peer can send many: only who asks for it gets that. What the resolver says of every
+/// attempt is said here once for each name.
+const LIBRARIES: &str = "info,h2=error,hickory_resolver=error,hickory_net=error,hickory_proto=error";
 
 /// What is listened on, and what to try. Tests read the addresses from here.
 fn greet(config: &Path, listening: &[Listening]) {

@@ -5,6 +5,7 @@
 
 mod adaptive;
 mod clients;
+mod connections;
 mod costs;
 mod destinations;
 mod health;
@@ -13,6 +14,7 @@ mod key_prefixes;
 mod limits;
 mod listeners;
 mod matching;
+mod origins;
 mod redis;
 mod retry;
 mod rooms;
@@ -42,6 +44,7 @@ use crate::telemetry::access_log::Format;
 use crate::telemetry::metrics::Registry;
 use crate::tls::SessionCache;
 use clients::KnownClients;
+pub use origins::origins;
 
 /// What outlives configurations and a new one is compiled against.
 #[derive(Debug, Clone)]
@@ -141,6 +144,7 @@ impl<'c> Compiler<'c> {
         let (limits, rooms) = self.limits(&names);
         let compiled_routes = self.routes(&names);
         let compiled_upstreams = self.upstreams(names.tiers.len());
+        let dns = self.dns();
         let process = self.process();
         let rejection = self.rejection();
         let limit_metrics = limits.iter().map(|limit| self.limit_metrics(&limit.name, &names)).collect();
@@ -164,6 +168,7 @@ impl<'c> Compiler<'c> {
             },
             rooms,
             upstreams: compiled_upstreams,
+            dns,
             rejection,
             access_log: self.access_log(),
             limit_metrics,

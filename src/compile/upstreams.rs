@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Uri;
-use tokio_rustls::rustls::pki_types::ServerName;
-
 use super::Compiler;
+use super::origins::origin;
 use crate::config::{self, diagnostic::Path};
-use crate::snapshot::{Endpoint, Upstream, UpstreamKind, UpstreamProtocol};
+use crate::snapshot::{EndpointSet, Origin, Upstream, UpstreamKind, UpstreamProtocol};
 use crate::tls::ClientTls;
 
 impl Compiler<'_> {
@@ -21,20 +19,7 @@ impl Compiler<'_> {
             if upstream.max_connections == 0 {
                 self.problem(&path.key("max_connections"), "must be at least 1");
             }
-            let kind = match (upstream.endpoints.0.as_slice(), upstream.builtin) {
-                ([], Some(config::Builtin::Echo)) => UpstreamKind::Echo,
-                ([], None) => {
-                    if !(self.is_incomplete)("upstreams") {
-                        self.problem(&path, "an upstream needs at least one endpoint, or `builtin: echo`");
-                    }
-                    UpstreamKind::Endpoints(Vec::new())
-                }
-                (_, Some(_)) => {
-                    self.problem(&path, "an upstream has endpoints or is built in, not both");
-                    UpstreamKind::Echo
-                }
-                (endpoints, None) => UpstreamKind::Endpoints(self.endpoints(endpoints, &path.key("endpoints"))),
-            };
+            let kind = self.kind(upstream, &path);
             self.only_endpoints_are_watched(upstream, &path);
             self.bounds(upstream, &path);
             let (kind, tls) = self.secured(kind, upstream, &path.key("tls"));
@@ -46,6 +31,9 @@ impl Compiler<'_> {
                 connect_timeout: self.positive(upstream.timeouts.connect, &timeouts.key("connect")),
                 response_timeout: self.positive(upstream.timeouts.response, &timeouts.key("response")),
                 idle_timeout: self.positive(upstream.timeouts.idle, &timeouts.key("idle")).min(LONGEST_IDLE),
+                max_age: upstream.timeouts.max_age.map(|age| self.positive(age, &timeouts.key("max_age"))),
+                min_connections: self.min_connections(upstream, &path),
+                proxy_protocol: self.proxy_protocol_out(upstream, &path),
                 max_connections: upstream.max_connections,
                 tls,
                 balance: self.balance(&upstream.balance, &path.key("balance")),
@@ -62,18 +50,43 @@ impl Compiler<'_> {
         upstreams
     }
 
-    fn endpoints(&mut self, endpoints: &[config::Endpoint], path: &Path) -> Vec<Endpoint> {
-        let mut compiled: Vec<Endpoint> = Vec::new();
+    fn kind(&mut self, upstream: &config::Upstream, path: &Path) -> UpstreamKind {
+        let (listed, discover) = (upstream.endpoints.0.as_slice(), &upstream.discover);
+        match upstream.builtin {
+            Some(config::Builtin::Echo) => {
+                if !listed.is_empty() || discover.is_some() {
+                    self.problem(path, "an upstream has endpoints or is built in, not both");
+                }
+                UpstreamKind::Echo
+            }
+            None => {
+                if listed.is_empty() && discover.is_none() && !(self.is_incomplete)("upstreams") {
+                    self.problem(path, "an upstream needs at least one endpoint, or `builtin: echo`");
+                }
+                let file = discover.as_ref().map(|discover| discover.file.as_str());
+                if file.is_some_and(str::is_empty) {
+                    self.problem(&path.key("discover").key("file"), "write the path of a file");
+                }
+                let file = file.map(|file| std::path::Path::new(file).into());
+                UpstreamKind::Endpoints(EndpointSet::new(self.endpoints(listed, &path.key("endpoints")), file))
+            }
+        }
+    }
+
+    fn endpoints(&mut self, endpoints: &[config::Endpoint], path: &Path) -> Vec<Origin> {
+        let mut compiled: Vec<Origin> = Vec::new();
         for (i, endpoint) in endpoints.iter().enumerate() {
             let at = path.index(i);
             if endpoint.weight == 0 {
                 self.problem(&at.key("weight"), "must be at least 1; take the endpoint out to give it nothing");
             }
-            let Some((authority, tls)) = self.authority(&endpoint.url, &at) else { continue };
-            if compiled.iter().any(|other| other.authority == authority) {
-                self.problem(&at, format!("{authority} is there already; use `weight` to give it more"));
+            match origin(endpoint) {
+                Err(problem) => self.problem(&at, problem),
+                Ok(origin) if compiled.iter().any(|other| other.place == origin.place) => {
+                    self.problem(&at, format!("{} is there already; use `weight` to give it more", endpoint.url));
+                }
+                Ok(origin) => compiled.push(origin),
             }
-            compiled.push(Endpoint { authority, weight: endpoint.weight, tls });
         }
         compiled
     }
@@ -87,11 +100,12 @@ impl Compiler<'_> {
     ) -> (UpstreamKind, Option<Arc<ClientTls>>) {
         let settings = upstream.tls.as_ref();
         let none = &mut Vec::new();
-        let endpoints = match &mut kind {
-            UpstreamKind::Endpoints(endpoints) => endpoints,
-            UpstreamKind::Echo => none,
+        let (origins, has_file) = match &mut kind {
+            UpstreamKind::Endpoints(set) => (&mut set.listed, set.file.is_some()),
+            UpstreamKind::Echo => (none, false),
         };
-        if !endpoints.iter().any(|endpoint| endpoint.tls.is_some()) {
+        // What a file has is not known yet, and it may change.
+        if !has_file && !origins.iter().any(|origin| origin.tls.is_some()) {
             if settings.is_some() && !(self.is_incomplete)("upstreams") {
                 self.problem(path, "this is about https:// endpoints, and there are none");
             }
@@ -99,32 +113,9 @@ impl Compiler<'_> {
         }
         let tls = self.upstream_tls(settings.unwrap_or(&config::UpstreamTls::default()), protocol(upstream.protocol), path);
         if let Some(name) = tls.as_ref().and_then(|tls| tls.settings().server_name.as_ref()) {
-            endpoints.iter_mut().filter_map(|endpoint| endpoint.tls.as_mut()).for_each(|own| *own = name.clone());
+            origins.iter_mut().filter_map(|origin| origin.tls.as_mut()).for_each(|own| *own = name.clone());
         }
         (kind, tls)
-    }
-
-    /// `host:port`, and the name for TLS if that is wanted.
-    fn authority(&mut self, url: &str, path: &Path) -> Option<(Arc<str>, Option<ServerName<'static>>)> {
-        let wrong = "an endpoint is http://host:port or https://host:port without a path, such as http://10.0.0.7:8080";
-        let uri: Option<Uri> = url.parse().ok();
-        let scheme = uri.as_ref().and_then(Uri::scheme_str).filter(|scheme| matches!(*scheme, "http" | "https"));
-        let (Some(uri), Some(scheme)) = (&uri, scheme) else {
-            self.problem(path, wrong);
-            return None;
-        };
-        let plain = matches!(uri.path(), "" | "/") && uri.query().is_none();
-        let authority = uri.authority().filter(|authority| plain && !authority.as_str().contains('@'));
-        let host = authority.and_then(|authority| crate::request::Authority::parse(authority.as_str().as_bytes(), scheme).ok());
-        let Some(host) = host else {
-            self.problem(path, wrong);
-            return None;
-        };
-        if scheme == "http" {
-            return Some((format!("{}:{}", host.host, host.port.unwrap_or(80)).into(), None));
-        }
-        let name = self.server_name(&host.host, path)?;
-        Some((format!("{}:{}", host.host, host.port.unwrap_or(443)).into(), Some(name)))
     }
 }
 

@@ -11,6 +11,7 @@ mod clients_file;
 mod cost;
 mod destination;
 pub mod diagnostic;
+mod discovery;
 pub mod document;
 mod excerpt;
 mod health;
@@ -42,6 +43,7 @@ pub use address::{FileMode, ForwardedHeader, IpPrefixes, TrustedProxy};
 pub use clients_file::ClientsFile;
 pub use cost::{Cost, Delay, HeaderCost, Number, Over, ResponseHeaderCost, ResponseJsonCost};
 pub use destination::{Destination, Mirror};
+pub use discovery::{Discover, Dns, Family, ProxyProtocolOut, read_endpoints};
 pub use health::{Balance, BalanceWord, HashBalance, Health, HealthType, Outlier, SuccessRate};
 pub use identity::{ApiKey, Client, ClientKey, Exception, Identity, IdentityForward, IdentityPart, IpGrouping, Unknown, User};
 pub use limit::{Algorithm, Align, During, Limit, Match, Missing, Mode, Statuses, Warmup};
@@ -116,6 +118,9 @@ pub struct Config {
     /// Sets of interchangeable servers.
     #[serde(default)]
     pub upstreams: BTreeMap<String, Upstream>,
+    /// How names of endpoints are resolved.
+    #[serde(default)]
+    pub dns: Dns,
     /// Where counters live.
     #[serde(default)]
     pub store: Store,

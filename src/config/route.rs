@@ -5,7 +5,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 use super::{
-    AdaptiveConcurrency, Balance, Destination, Endpoint, Health, KeyPair, List, Mirror, NotYet, Outlier, Retry, seconds,
+    AdaptiveConcurrency, Balance, Destination, Discover, Endpoint, Health, KeyPair, List, Mirror, NotYet, Outlier,
+    ProxyProtocolOut, Retry, seconds,
 };
 use crate::units::{ByteRate, ByteSize, RateOrUnlimited, Share, Span};
 
@@ -128,9 +129,11 @@ pub struct WebSocket {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// Their addresses.
+    /// Their addresses: `http://host:port`, `https://host:port`, `unix:/path`, or a service that DNS knows, `http+srv://_http._tcp.example`.
     #[serde(default)]
     pub endpoints: List<Endpoint>,
+    /// More of them, in a file of their own.
+    pub discover: Option<Discover>,
     /// Instead of endpoints: an upstream inside the gateway.
     pub builtin: Option<Builtin>,
     /// What is spoken to them.
@@ -148,6 +151,12 @@ pub struct Upstream {
     /// Connections to all of them at once.
     #[serde(default = "default_upstream_connections")]
     pub max_connections: u32,
+    /// Connections that each worker keeps ready to each endpoint; none by default.
+    #[serde(default)]
+    pub min_connections: u32,
+    /// Whether connections begin with a header that names the client; then no two clients share one. `off` by default.
+    #[serde(default)]
+    pub proxy_protocol: ProxyProtocolOut,
     /// Asks endpoints how they are; those that are not well get no requests.
     pub health: Option<Health>,
     /// Takes out endpoints whose answers are bad.
@@ -213,11 +222,13 @@ pub struct UpstreamTimeouts {
     pub response: Span,
     /// How long an unused connection is kept.
     pub idle: Span,
+    /// How long a connection takes new requests, at most; for as long as it lasts by default.
+    pub max_age: Option<Span>,
 }
 
 impl Default for UpstreamTimeouts {
     fn default() -> Self {
-        Self { connect: seconds(2), response: seconds(30), idle: seconds(60) }
+        Self { connect: seconds(2), response: seconds(30), idle: seconds(60), max_age: None }
     }
 }
 

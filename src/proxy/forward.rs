@@ -96,6 +96,7 @@ pub(super) async fn forward(
         total_timeout: way.total_timeout,
         offer: way.offer,
         balance_key: affinity::key(way),
+        conn: way.facts.conn,
     };
     match gateway.client.exchange(permit, request).await {
         Ok(Response { status, headers, body }) => Ok(Reply { status, headers, body }),
@@ -246,7 +247,7 @@ fn withheld<'a>(sources: &[&'a KeySource]) -> Withheld<'a> {
 
 fn default_host<'a>(way: &Way<'a, '_>) -> &'a str {
     match way.snapshot.upstreams.get(usize::from(way.upstream.0)).map(|upstream| &upstream.kind) {
-        Some(UpstreamKind::Endpoints(endpoints)) => endpoints.first().map_or("", |endpoint| &endpoint.authority),
+        Some(UpstreamKind::Endpoints(endpoints)) => &endpoints.host,
         _ => "echo",
     }
 }

@@ -54,6 +54,8 @@ pub struct Gateway {
     pub(super) tokens: Tokens,
     current: Arc<Current>,
     cached: RefCell<LocalSnapshot>,
+    /// What `cached` and the client have followed.
+    epoch: Cell<u64>,
     registry: Registry,
     refusals: RefCell<HashMap<&'static str, Counter>>,
     grpc: RefCell<HashMap<&'static str, Counter>>,
@@ -69,6 +71,7 @@ impl Gateway {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { clock, store, registries, current, upstreams, registry, lane, log } = parts;
+        let epoch = current.epoch();
         let snapshot = current.load();
         let client = Client::new(upstreams, lane);
         client.follow(&snapshot);
@@ -84,6 +87,7 @@ impl Gateway {
             tokens: Tokens::new(registry.clone()),
             current,
             cached: RefCell::new(Rc::new(snapshot)),
+            epoch: Cell::new(epoch),
             registry,
             refusals: RefCell::default(),
             grpc: RefCell::default(),
@@ -99,7 +103,8 @@ impl Gateway {
     #[must_use]
     pub fn snapshot(&self) -> LocalSnapshot {
         let mut cached = self.cached.borrow_mut();
-        if cached.generation != self.current.generation() {
+        let epoch = self.current.epoch();
+        if epoch != self.epoch.replace(epoch) {
             *cached = Rc::new(self.current.load());
             self.client.follow(&cached);
         }

@@ -22,7 +22,7 @@ use crate::admission::Permit;
 use crate::body::{BodyCopy, CopyTooLarge, RequestBody, Unread};
 use crate::headers::{EndToEndFields, EndToEndHead, Framing, ResponseHead, Unsayable};
 use crate::policy::{Mirror, UpstreamId};
-use crate::request::grpc;
+use crate::request::{ConnInfo, grpc};
 use crate::snapshot::{MirrorMetrics, UpstreamProtocol};
 use crate::telemetry::metrics::{Counter, Lane};
 use crate::upstream::{ClientBody, Destination, Heads, Payload, Received, Request, TotalTimeout};
@@ -80,6 +80,7 @@ pub(super) fn begin(
         framing,
         balance_key: affinity::key(&way),
         patience: upstream.response_timeout,
+        conn: way.facts.conn.likeness(),
     };
     tokio::task::spawn_local(mirrored.run(copy));
 }
@@ -97,6 +98,8 @@ struct Mirrored {
     framing: Framing,
     balance_key: Option<std::num::NonZeroU64>,
     patience: Duration,
+    /// Whom a connection speaks for, if that is wanted of it.
+    conn: ConnInfo,
 }
 
 impl Mirrored {
@@ -133,6 +136,7 @@ impl Mirrored {
             total_timeout: Some(TotalTimeout::Configured(self.patience)),
             offer: None,
             balance_key: self.balance_key,
+            conn: &self.conn,
         };
         let response = self.gateway.client.exchange_with(&self.permit, self.destination.clone(), request).await.ok()?;
         let Received::Stream(mut body) = response.body else { return Some(response.status.as_u16()) };

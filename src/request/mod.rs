@@ -34,6 +34,8 @@ pub use path::{PathFault, PathRules};
 pub struct ConnInfo {
     /// The socket's peer or whom it has announced by the PROXY protocol; an IPv4-mapped address folded to IPv4.
     pub peer: SocketAddr,
+    /// Where it is connected to, if that is an address and known.
+    pub local: Option<SocketAddr>,
     /// Its address as text, for X-Forwarded-For.
     pub peer_text: Box<str>,
     /// The peer is a program on this machine that came by a Unix socket: a proxy, since nobody else can.
@@ -72,7 +74,7 @@ impl ConnInfo {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let peer_text = peer.ip().to_string().into();
         let (progress, ending) = (Progress::default(), Ending::default());
-        Self { peer, peer_text, is_local: false, scheme, certificate: None, progress, ending }
+        Self { peer, local: None, peer_text, is_local: false, scheme, certificate: None, progress, ending }
     }
 
     /// A new connection over a Unix socket, whose peer has no address: it stands under the loopback address.
@@ -87,6 +89,18 @@ impl ConnInfo {
     #[must_use]
     pub fn showing(self, certificate: Option<Box<ClientCertificate>>) -> Self {
         Self { certificate, ..self }
+    }
+
+    /// The same of one that is connected to here.
+    #[must_use]
+    pub fn at(self, local: Option<SocketAddr>) -> Self {
+        Self { local, ..self }
+    }
+
+    /// Another one between the same ends, for who outlives it.
+    #[must_use]
+    pub fn likeness(&self) -> Self {
+        Self { is_local: self.is_local, ..Self::new(self.peer, self.scheme).at(self.local) }
     }
 
     /// The connection shall end: whatever it is not busy with has little time left.

@@ -84,6 +84,7 @@ pub(super) async fn serve(
     let Arrival { stream, mut peer, listener } = arrival;
     // Responses are written whole; waiting to fill a segment would only delay them.
     stream.send_at_once();
+    let local = stream.local_address();
     let mut opening = Opening::new(stream, &closing);
     if listener.proxy_protocol {
         match opening.announced(&listener).await {
@@ -104,16 +105,22 @@ pub(super) async fn serve(
         Some(tls) => Box::pin(opening.secure(&listener, tls, &gateway, lane)).await,
     };
     if let Some(opened) = opened {
-        speak(opened, peer, listener, gateway, &closing).await;
+        speak(opened, (peer, local), listener, gateway, &closing).await;
     }
 }
 
 /// Answers the requests of a connection.
-async fn speak(opened: Opened, peer: Option<SocketAddr>, listener: Arc<Listener>, gateway: Rc<Gateway>, closing: &Closing) {
+async fn speak(
+    opened: Opened,
+    (peer, local): (Option<SocketAddr>, Option<SocketAddr>),
+    listener: Arc<Listener>,
+    gateway: Rc<Gateway>,
+    closing: &Closing,
+) {
     let Opened { transport, protocol, prefix, certificate } = opened;
     let scheme = if transport.is_tls() { "https" } else { "http" };
     let conn = peer.map_or_else(|| ConnInfo::local(scheme), |peer| ConnInfo::new(peer, scheme));
-    let conn = Rc::new(conn.showing(certificate));
+    let conn = Rc::new(conn.showing(certificate).at(local));
     let io = ClientIo::new(transport, prefix, protocol, Rc::clone(&conn), &listener);
     match protocol {
         Protocol::Http1 => speak_http1(io, conn, listener, gateway, closing).await,

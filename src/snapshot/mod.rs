@@ -4,6 +4,7 @@
 //! metrics are not in here, so they outlive it; handles to metrics are, so that counting needs no look-up by name.
 
 mod adaptive;
+mod endpoints;
 mod health;
 mod retry;
 
@@ -17,7 +18,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::StatusCode;
 use tokio::sync::Semaphore;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::config::Secret;
 use crate::headers::{Family, IdentityHeaders};
@@ -34,6 +34,7 @@ use crate::tls::{ClientTls, ServerTls, TlsMetrics};
 use crate::websocket::Refusal;
 
 pub use adaptive::Adaptive;
+pub use endpoints::{Dns, Endpoint, EndpointSet, Families, List, Origin, Place, Query, Source};
 pub use health::{Balance, HashBy, HealthCheck, Outlier, Probe, SuccessRate};
 pub use retry::{Retry, RetryOn};
 
@@ -52,6 +53,8 @@ pub struct Snapshot {
     pub policy: Policy,
     /// By `UpstreamId`.
     pub upstreams: Vec<Upstream>,
+    /// How names of endpoints are resolved.
+    pub dns: Dns,
     /// What a refused client gets.
     pub rejection: Rejection,
     /// The access log, unless it is off.
@@ -97,6 +100,12 @@ pub struct Upstream {
     pub response_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
+    /// How long a connection takes new requests, at most; `None` is for as long as it lasts.
+    pub max_age: Option<Duration>,
+    /// Connections that each worker keeps ready to each endpoint.
+    pub min_connections: u32,
+    /// Whether connections begin with a PROXY protocol header, of which version.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Connections at once, over all workers.
     pub max_connections: u32,
     /// How it is spoken to over TLS; there if an endpoint wants that.
@@ -132,24 +141,33 @@ pub enum UpstreamProtocol {
     Http2,
 }
 
+/// A version of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
 /// What an upstream is.
 #[derive(Debug)]
 pub enum UpstreamKind {
     /// Servers.
-    Endpoints(Vec<Endpoint>),
+    Endpoints(EndpointSet),
     /// Inside the gateway: answers with what it received.
     Echo,
 }
 
-/// One server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// `host:port`.
-    pub authority: Arc<str>,
-    /// Its share.
-    pub weight: u32,
-    /// The name its certificate must be for, if it speaks TLS.
-    pub tls: Option<ServerName<'static>>,
+impl Upstream {
+    /// Its endpoints at the moment.
+    #[must_use]
+    pub fn endpoints(&self) -> Arc<Vec<Endpoint>> {
+        match &self.kind {
+            UpstreamKind::Endpoints(set) => set.current(),
+            UpstreamKind::Echo => Arc::default(),
+        }
+    }
 }
 
 /// What a refused client gets.
@@ -363,11 +381,13 @@ impl PartialEq for SharedStoreSettings {
 
 impl Eq for SharedStoreSettings {}
 
-/// Holds the generation in force. Workers ask whether it is still theirs, which costs one load, and fetch it when it isn't.
+/// Holds the generation in force. Workers ask whether anything is new, which costs one load, and fetch it when something is.
 #[derive(Debug)]
 pub struct Current {
     snapshot: ArcSwap<Snapshot>,
     generation: AtomicU64,
+    /// Goes up with every change, of the configuration or of endpoints.
+    epoch: AtomicU64,
     stopping: AtomicBool,
 }
 
@@ -376,7 +396,8 @@ impl Current {
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
         let generation = AtomicU64::new(snapshot.generation);
-        Self { snapshot: ArcSwap::from_pointee(snapshot), generation, stopping: AtomicBool::new(false) }
+        let epoch = AtomicU64::new(0);
+        Self { snapshot: ArcSwap::from_pointee(snapshot), generation, epoch, stopping: AtomicBool::new(false) }
     }
 
     /// Says that the process is about to end: from now on responses tell their clients not to come back on this connection.
@@ -408,5 +429,17 @@ impl Current {
         self.snapshot.store(Arc::new(snapshot));
         // After the snapshot, so that whoever sees the number finds at least that snapshot.
         self.generation.store(generation, Ordering::Release);
+        self.touch();
+    }
+
+    /// What workers compare with what they have seen: another number means that something is new.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Says that the endpoints of the generation in force have changed.
+    pub fn touch(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 }

@@ -1,7 +1,7 @@
 //! An accepted connection of either kind.
 
 use std::io::{self, IoSlice};
-use std::net::TcpStream as StdTcp;
+use std::net::{SocketAddr, TcpStream as StdTcp};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnix;
 use std::pin::Pin;
@@ -11,6 +11,8 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+use super::Address;
 
 /// A connection in this thread's runtime.
 #[derive(Debug)]
@@ -50,6 +52,37 @@ impl Stream {
         match stream {
             StdStream::Tcp(stream) => TcpStream::from_std(stream).map(Self::Tcp),
             StdStream::Unix(stream) => UnixStream::from_std(stream).map(Self::Unix),
+        }
+    }
+
+    /// Connects to an address, in this thread's runtime.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn connect(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => TcpStream::connect(address).await.map(Self::Tcp),
+            Address::Unix(path) => UnixStream::connect(path).await.map(Self::Unix),
+        }
+    }
+
+    /// Reads what is there already, without waiting. Costs no system call unless the kernel has reported something.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing is there; the system's.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_read(buffer),
+            Self::Unix(stream) => stream.try_read(buffer),
+        }
+    }
+
+    /// Where it came in, if that is an address.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            Self::Unix(_) => None,
         }
     }
 

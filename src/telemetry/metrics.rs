@@ -67,6 +67,12 @@ families! {
     LOAD_LATENCY = Gauge "tollgate_upstream_latency_seconds" "How long it took on average of late.";
     HEALTH_CHECKS = Counter "tollgate_health_checks_total" "Health checks of an endpoint, by result.";
     EJECTIONS = Counter "tollgate_endpoint_ejections_total" "Ejections of an endpoint for its answers, by reason.";
+    DNS_LOOKUPS = Counter "tollgate_dns_lookups_total" "Look-ups of a name that stands for endpoints, by result.";
+    DNS_RESOLVED = Gauge "tollgate_dns_resolved" "1 if the last look-up of a name succeeded, 0 if what it stood for before is used, or nothing.";
+    DNS_TTL = Gauge "tollgate_dns_ttl_seconds" "For how long the last good answer for a name was good.";
+    DNS_ADDRESSES = Gauge "tollgate_dns_addresses" "How many addresses a name stands for.";
+    ENDPOINT_FILE_READS = Counter "tollgate_endpoint_file_reads_total" "Reads of an upstream's file of endpoints, by result.";
+    ENDPOINT_FILE_OK = Gauge "tollgate_endpoint_file_ok" "1 if an upstream's file of endpoints is in force as it is now, 0 if an earlier one is, or none.";
     CLIENT_ABORTS = Counter "tollgate_client_aborts_total" "Requests whose client left before the response was complete.";
     UPGRADED = Gauge "tollgate_upgraded_connections" "Connections and streams that have become something else, WebSockets mostly, by route.";
     UPGRADED_DURATION = Histogram "tollgate_upgraded_duration_seconds" "How long upgraded connections lasted, by route.";
@@ -241,6 +247,13 @@ impl Registry {
             Series::Histogram(histogram) => histogram,
             Series::Number(_) => Histogram(padded(lanes)),
         }
+    }
+
+    /// Drops every series whose labels begin with these, and none but these: what they are of is gone.
+    pub fn forget(&self, labels: &[(&str, &str)]) {
+        let (all, more) = (joined(labels), format!("{},", joined(labels)));
+        let mut series = self.0.series.lock().unwrap_or_else(PoisonError::into_inner);
+        series.retain(|(_, labels), _| *labels != all && !labels.starts_with(&more));
     }
 
     fn series(&self, family: Family, labels: &[(&str, &str)], make: impl FnOnce() -> Series) -> Series {

@@ -5,8 +5,10 @@
 use http::uri::Scheme;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::announce::Announced;
 use super::transport::{ConnectError, Transport};
 use crate::snapshot::UpstreamProtocol;
+use crate::socket::Address;
 use crate::tls::ClientTls;
 
 /// A connection that nothing has been said on yet.
@@ -44,14 +46,15 @@ pub(super) fn spoken(configured: UpstreamProtocol, negotiated: Option<&[u8]>) ->
     }
 }
 
-/// Connects to `host:port`, with a handshake if `tls` is there: our side of it and the name that the certificate must be for. The caller
-/// bounds the time.
+/// Connects to an address, says for whom if that is wanted, and shakes hands if `tls` is there: our side of it and the name that the certificate
+/// must be for. The caller bounds the time.
 pub(super) async fn connect(
-    authority: &str,
+    address: &Address,
+    announced: Option<&Announced>,
     tls: Option<(&ClientTls, &ServerName<'static>)>,
     asked: Asked,
 ) -> Result<Established, ConnectError> {
-    let stream = Transport::connect(authority, tls, asked).await?;
+    let stream = Transport::connect(address, announced, tls, asked).await?;
     let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     Ok(Established { negotiated: stream.negotiated().map(Into::into), stream, scheme })
 }

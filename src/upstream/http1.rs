@@ -21,6 +21,7 @@ use http_body::Body as _;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::Heads;
+use super::announce::Announced;
 use super::chunked;
 use super::payload::Payload;
 use super::pool::Counted;
@@ -70,6 +71,10 @@ pub(super) struct Connection {
     pub(super) deadline: Deadline,
     /// Whether it has carried an exchange before.
     pub(super) reused: bool,
+    /// When it takes no more requests, in its pool's time.
+    pub(super) ends: Duration,
+    /// Whom it speaks for, if it speaks for anybody.
+    pub(super) announced: Option<Box<Announced>>,
     /// Its place in the count of connections.
     _counted: Counted,
 }
@@ -107,8 +112,9 @@ enum Source {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Transport, counted: Counted) -> Self {
-        Self { stream, read: BytesMut::new(), deadline: Deadline::new(), reused: false, _counted: counted }
+    pub(super) fn new(stream: Transport, counted: Counted, ends: Duration) -> Self {
+        let (read, deadline) = (BytesMut::new(), Deadline::new());
+        Self { stream, read, deadline, reused: false, ends, announced: None, _counted: counted }
     }
 
     /// Whether nothing has happened on it since its last exchange.

@@ -10,6 +10,7 @@
 //! the gateway an upstream may take.
 
 mod adaptive;
+mod announce;
 pub mod balance;
 mod bulkhead;
 mod chunked;
@@ -24,9 +25,11 @@ mod health;
 mod http1;
 mod http2;
 mod judge;
+mod lifetime;
 mod outlier;
 mod payload;
 mod pool;
+mod ready;
 mod registry;
 mod response_body;
 mod retry;
@@ -36,7 +39,7 @@ mod switched;
 mod transport;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::num::NonZeroU64;
 use std::pin::pin;
@@ -48,13 +51,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{HeaderMap, Method, StatusCode};
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::admission::Permit;
 use crate::body::RequestBodyError;
 use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndFields, EndToEndHead, Framing, Offer, ResponseHead, Unsayable};
 use crate::policy::UpstreamId;
-use crate::snapshot::{Endpoint, Snapshot, UpstreamKind};
+use crate::request::ConnInfo;
+use crate::snapshot::{Endpoint, ProxyVersion, Snapshot};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::tls;
 
@@ -68,6 +73,7 @@ pub use registry::UpstreamState;
 pub use response_body::ResponseBody;
 pub use switched::Switched;
 
+use announce::Announced;
 use connect::{Asked, Established, connect};
 use download::Download;
 use http1::{Connection, Exchange};
@@ -89,8 +95,8 @@ pub struct Client {
 #[derive(Debug, Clone)]
 pub struct Destination(Rc<Cluster>);
 
-/// Connections made with other TLS settings, or without, are in other pools.
-type PoolName = (EndpointName, Option<tls::Identity>);
+/// Connections made with other TLS settings, for another name or without, are in other pools; so are those that begin with a header.
+type PoolName = (EndpointName, Option<(tls::Identity, ServerName<'static>)>, Option<ProxyVersion>);
 
 /// A request's cleaned head, in the form of the protocol that is spoken: asked for when that is known. And who hears what upstream says to it
 /// before its response.
@@ -128,6 +134,8 @@ pub struct Request<'a> {
     pub offer: Option<&'a Offer>,
     /// What requests that go to the same endpoint have in common, where the upstream balances by it.
     pub balance_key: Option<NonZeroU64>,
+    /// The client's connection.
+    pub conn: &'a ConnInfo,
 }
 
 /// How long the whole exchange may take, by who says so.
@@ -224,39 +232,42 @@ impl Client {
         Self { shared, clusters: RefCell::default(), pools: RefCell::default(), lane }
     }
 
-    /// Follows a reload: endpoints that stay keep their connections, the others' are closed once they are idle.
+    /// Follows a reload, or other endpoints: those that stay keep their connections, the others' are closed once they are idle.
     pub fn follow(&self, snapshot: &Snapshot) {
         let mut pools = self.pools.borrow_mut();
+        let before = self.clusters.take();
         let clusters: Vec<_> = snapshot
             .upstreams
             .iter()
-            .map(|upstream| {
-                let endpoints = match &upstream.kind {
-                    UpstreamKind::Echo => Vec::new(),
-                    UpstreamKind::Endpoints(endpoints) => endpoints.clone(),
-                };
+            .enumerate()
+            .map(|(place, upstream)| {
+                let made_of = (snapshot.generation, upstream.endpoints());
+                if let Some(known) = before.get(place).filter(|known| known.is_of(&made_of)) {
+                    return Rc::clone(known);
+                }
                 let identity = upstream.tls.as_ref().map(|tls| tls.identity());
                 let mut pool_of = |endpoint: &Endpoint| {
                     let name = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
                     let standing = self.shared.standing(&name);
-                    let key = (name, identity.filter(|_| endpoint.tls.is_some()));
+                    let key = (name, identity.zip(endpoint.tls.clone()), upstream.proxy_protocol);
                     if let Some(known) = pools.get(&key).filter(|pool| pool.has(&standing)) {
                         return Rc::clone(known);
                     }
-                    let pool = Rc::new(EndpointPool::new(standing));
+                    let pool = Rc::new(EndpointPool::new(standing, endpoint.address.clone()));
                     if let Some(before) = pools.insert(key, Rc::clone(&pool)) {
                         before.retire();
                     }
                     pool
                 };
-                let endpoints = endpoints.into_iter().map(|endpoint| (pool_of(&endpoint), endpoint)).collect();
+                let endpoints = made_of.1.iter().map(|endpoint| (pool_of(endpoint), endpoint.clone())).collect();
                 let limited = self.shared.limited(upstream, &snapshot.identity.tiers, self.lane);
-                Rc::new(self.shared.cluster(upstream, endpoints, limited))
+                Rc::new(self.shared.cluster(upstream, made_of, endpoints, limited))
             })
             .collect();
-        let in_use = |pool: &Rc<EndpointPool>| clusters.iter().any(|cluster| cluster.uses(pool));
+        let in_use: HashSet<_> =
+            clusters.iter().flat_map(|cluster| &cluster.endpoints).map(|endpoint| Rc::as_ptr(&endpoint.pool)).collect();
         pools.retain(|_, pool| {
-            let keep = in_use(pool);
+            let keep = in_use.contains(&Rc::as_ptr(pool));
             if !keep {
                 pool.retire();
             }
@@ -269,6 +280,7 @@ impl Client {
     pub fn sweep(&self, elapsed: Duration) {
         for cluster in self.clusters.borrow().iter() {
             cluster.sweep(elapsed);
+            ready::keep_ready(cluster);
         }
     }
 
@@ -329,10 +341,12 @@ impl Client {
         let patience = request.response_timeout.unwrap_or(cluster.response_timeout);
         let total = request.total_timeout.map(running);
         let shares_time = request.shares_time();
+        let announced = cluster.announced(request.conn);
         let mut fresh = false;
         loop {
-            let leased =
-                in_time(total.as_deref(), self.lease(cluster, request.balance_key, fresh, &mut Tried::default())).await?;
+            let mut tried = Tried::default();
+            let lease = self.lease(cluster, request.balance_key, announced.as_deref(), fresh, &mut tried);
+            let leased = in_time(total.as_deref(), lease).await?;
             let reused = leased.connection_reused();
             let (connection, lease) = leased.into_parts();
             let body = request.body.take();
@@ -386,6 +400,7 @@ impl Client {
         &self,
         cluster: &Rc<Cluster>,
         key: Option<NonZeroU64>,
+        announced: Option<&Announced>,
         fresh: bool,
         tried: &mut Tried,
     ) -> Result<Leased, UpstreamError> {
@@ -399,14 +414,22 @@ impl Client {
                 cluster.retries.one(Reason::Connect, self.lane);
                 cluster.errors.count(&last, self.lane);
             }
-            if !fresh && let Some(leased) = endpoint.pool.take(cluster) {
+            let pooled = || match announced {
+                None => endpoint.pool.take(cluster),
+                Some(announced) => endpoint.pool.take_for(cluster, announced),
+            };
+            if !fresh && let Some(leased) = pooled() {
                 return Ok(leased);
             }
             // Counted before it connects: connects under way are load too.
             let (lease, counted) = (endpoint.lease(cluster), cluster.count_connection());
-            let connect = connect(endpoint.pool.authority(), cluster.secured(endpoint), Asked::Http1);
+            let connect = connect(endpoint.pool.address(), announced, cluster.secured(endpoint), Asked::Http1);
             match tokio::time::timeout(cluster.connect_timeout, connect).await {
-                Ok(Ok(Established { stream, .. })) => return Ok(Leased::new(Connection::new(stream, counted), lease)),
+                Ok(Ok(Established { stream, .. })) => {
+                    let mut connection = Connection::new(stream, counted, endpoint.pool.end_of_life(cluster.max_age));
+                    connection.announced = announced.copied().map(Box::new);
+                    return Ok(Leased::new(connection, lease));
+                }
                 Ok(Err(error)) => last = error.into(),
                 Err(_) => last = UpstreamError::ConnectTimeout,
             }

@@ -11,17 +11,21 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use super::adaptive::{Limited, Limiters};
+use super::announce::Announced;
 use super::balance::{Balancer, Candidate, Candidates};
 use super::bulkhead::Bounds;
 use super::group::Group;
 use super::http1::Connection;
 use super::http2;
 use super::judge::{self, Circumstances, Judge, Verdict};
+use super::lifetime::lifetime;
 use super::retry::RetryCounters;
 use super::standing::{Mode, Standing};
 use super::{ErrorCounters, ExchangeError};
 use crate::clock::Clock;
-use crate::snapshot::{Endpoint, Retry, Upstream, UpstreamKind, UpstreamProtocol};
+use crate::request::ConnInfo;
+use crate::snapshot::{Endpoint, ProxyVersion, Retry, Upstream, UpstreamKind, UpstreamProtocol};
+use crate::socket::Address;
 use crate::telemetry::metrics::{Lane, Registry};
 use crate::tls::ClientTls;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -32,7 +36,7 @@ pub struct Shared {
     pub(super) registry: Registry,
     pub(super) clock: Clock,
     pub(super) groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
-    connections: Mutex<HashMap<Arc<str>, Arc<AtomicU32>>>,
+    pub(super) connections: Mutex<HashMap<Arc<str>, Arc<AtomicU32>>>,
     pub(super) limiters: Mutex<Limiters>,
 }
 
@@ -49,6 +53,7 @@ impl Shared {
     pub(super) fn cluster(
         &self,
         upstream: &Upstream,
+        made_of: MadeOf,
         endpoints: Vec<(Rc<EndpointPool>, Endpoint)>,
         limited: Option<Rc<Limited>>,
     ) -> Cluster {
@@ -60,10 +65,18 @@ impl Shared {
         let bounds = Bounds { max_requests: upstream.max_requests, max_pending: upstream.max_pending };
         let judge = |rules| Judge::new(&upstream.name, &group, rules, &self.clock, &self.registry);
         Cluster {
+            made_of,
             balancer: Balancer::new(&upstream.balance, endpoints.len()),
             judge: upstream.outlier.as_ref().map(judge),
             echo: matches!(upstream.kind, UpstreamKind::Echo),
             protocol: upstream.protocol,
+            shares: match upstream.protocol {
+                _ if upstream.proxy_protocol.is_some() => false,
+                UpstreamProtocol::Http1 => false,
+                UpstreamProtocol::Http2 => true,
+                // In clear text `auto` is HTTP/1.1, over TLS it is known when connected.
+                UpstreamProtocol::Auto => endpoints.iter().any(|(_, endpoint)| endpoint.tls.is_some()),
+            },
             endpoints: endpoints.into_iter().map(WeightedEndpoint::new).collect(),
             tls: upstream.tls.clone(),
             connect_timeout: upstream
@@ -74,6 +87,9 @@ impl Shared {
                 .min(upstream.connect_timeout),
             response_timeout: upstream.response_timeout,
             idle_timeout: upstream.idle_timeout,
+            max_age: upstream.max_age,
+            min_connections: upstream.min_connections,
+            proxy_protocol: upstream.proxy_protocol,
             budget: Budget { open, max: upstream.max_connections },
             errors: ErrorCounters::new(&self.registry, &upstream.name),
             retries: RetryCounters::new(&self.registry, &upstream.name),
@@ -89,7 +105,9 @@ impl Shared {
 /// An upstream as one worker sees it, for one generation.
 #[derive(Debug)]
 pub(super) struct Cluster {
+    made_of: MadeOf,
     echo: bool,
+    shares: bool,
     pub(super) protocol: UpstreamProtocol,
     pub(super) group: Arc<Group>,
     balancer: Balancer,
@@ -99,6 +117,9 @@ pub(super) struct Cluster {
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     idle_timeout: Duration,
+    pub(super) max_age: Option<Duration>,
+    pub(super) min_connections: u32,
+    proxy_protocol: Option<ProxyVersion>,
     budget: Budget,
     pub(super) errors: ErrorCounters,
     pub(super) limited: Option<Rc<Limited>>,
@@ -107,6 +128,9 @@ pub(super) struct Cluster {
     pub(super) bounds: Bounds,
     looked_after: bool,
 }
+
+/// The generation, and the endpoints at the moment: another of the two makes another cluster.
+pub(super) type MadeOf = (u64, Arc<Vec<Endpoint>>);
 
 /// An endpoint and its share.
 #[derive(Debug)]
@@ -143,22 +167,34 @@ impl Cluster {
         self.endpoints.iter().position(|endpoint| Rc::ptr_eq(&endpoint.pool, &lease.pool))
     }
 
-    /// Whether its connections may carry many exchanges at once: in clear text `auto` is HTTP/1.1, over TLS it is known when connected.
+    /// Whether it would come out the same from these.
+    pub(super) fn is_of(&self, (generation, endpoints): &MadeOf) -> bool {
+        self.made_of.0 == *generation && Arc::ptr_eq(&self.made_of.1, endpoints)
+    }
+
+    /// Whether its connections may carry many exchanges at once.
     pub(super) fn may_share_connections(&self) -> bool {
-        match self.protocol {
-            UpstreamProtocol::Http1 => false,
-            UpstreamProtocol::Http2 => true,
-            UpstreamProtocol::Auto => self.tls.is_some(),
-        }
+        self.shares
+    }
+
+    /// Whom a connection for this client has to speak for, if for anybody.
+    pub(super) fn announced(&self, conn: &ConnInfo) -> Option<Box<Announced>> {
+        self.proxy_protocol.map(|version| Box::new(Announced::client(version, conn)))
+    }
+
+    /// Whether an endpoint gets requests.
+    pub(super) fn is_used(&self, endpoint: &WeightedEndpoint) -> bool {
+        endpoint.pool.standing.may_be_used(self.group.mode())
+    }
+
+    /// Whether as many connections are open as may be, in use or not.
+    pub(super) fn is_full(&self) -> bool {
+        self.budget.open.load(Ordering::Relaxed) >= self.budget.max
     }
 
     /// Our side of TLS and the name that the endpoint's certificate must be for, if it speaks TLS.
     pub(super) fn secured<'c>(&'c self, endpoint: &'c WeightedEndpoint) -> Option<(&'c ClientTls, &'c ServerName<'static>)> {
         self.tls.as_deref().zip(endpoint.tls.as_ref())
-    }
-
-    pub(super) fn uses(&self, pool: &Rc<EndpointPool>) -> bool {
-        self.endpoints.iter().any(|endpoint| Rc::ptr_eq(&endpoint.pool, pool))
     }
 
     /// Whether as many connections are in use as may be. Looked at without a lock, so workers that decide in the same instant
@@ -254,6 +290,13 @@ impl Drop for Counted {
 #[derive(Debug)]
 pub(super) struct EndpointPool {
     standing: Arc<Standing>,
+    address: Address,
+    /// Goes on with every sweep.
+    time: Cell<Duration>,
+    /// Connections that are being made to be ready.
+    making: Cell<u32>,
+    /// After how long such a connection is tried again, and how long until then.
+    rest: Cell<(Duration, Duration)>,
     idle: RefCell<Vec<Idle>>,
     pub(super) http2: http2::Pool,
     retired: Cell<bool>,
@@ -266,12 +309,58 @@ struct Idle {
 }
 
 impl EndpointPool {
-    pub(super) fn new(standing: Arc<Standing>) -> Self {
-        Self { standing, idle: RefCell::default(), http2: http2::Pool::default(), retired: Cell::new(false) }
+    pub(super) fn new(standing: Arc<Standing>, address: Address) -> Self {
+        Self {
+            standing,
+            address,
+            time: Cell::default(),
+            making: Cell::default(),
+            rest: Cell::default(),
+            idle: RefCell::default(),
+            http2: http2::Pool::default(),
+            retired: Cell::new(false),
+        }
     }
 
-    pub(super) fn authority(&self) -> &str {
-        &self.standing.authority
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// When a connection that is made now takes no more requests, in this pool's time.
+    pub(super) fn end_of_life(&self, max_age: Option<Duration>) -> Duration {
+        self.time.get().saturating_add(lifetime(max_age))
+    }
+
+    /// Connections at rest, and those that are being made to be.
+    pub(super) fn ready(&self) -> u32 {
+        u32::try_from(self.idle.borrow().len()).unwrap_or(u32::MAX).saturating_add(self.making.get())
+    }
+
+    pub(super) fn making(&self, connections: u32) {
+        self.making.set(self.making.get() + connections);
+    }
+
+    pub(super) fn made(&self, connections: u32) {
+        self.making.set(self.making.get().saturating_sub(connections));
+    }
+
+    /// One that was to be ready has not come about; the next is tried later, ever later.
+    pub(super) fn failed(&self) {
+        let (last, left) = self.rest.get();
+        // Several that were tried together are one failure.
+        if left.is_zero() {
+            let next = (last * 2).clamp(SHORTEST_REST, LONGEST_REST);
+            self.rest.set((next, next));
+        }
+    }
+
+    /// One has.
+    pub(super) fn succeeded(&self) {
+        self.rest.set(Default::default());
+    }
+
+    pub(super) fn rests_from_failure(&self) -> bool {
+        !self.rest.get().1.is_zero()
     }
 
     /// Whether this is the endpoint of that standing: an address that went and came back has another.
@@ -301,6 +390,19 @@ impl EndpointPool {
         }
     }
 
+    /// The same of those that speak for this client.
+    pub(super) fn take_for(self: &Rc<Self>, cluster: &Rc<Cluster>, announced: &Announced) -> Option<Leased> {
+        loop {
+            let mut idle = self.idle.borrow_mut();
+            let place = idle.iter().rposition(|idle| idle.connection.announced.as_deref() == Some(announced))?;
+            let mut connection = idle.remove(place).connection;
+            drop(idle);
+            if connection.is_quiet() {
+                return Some(Leased { connection, lease: Lease::new(self, cluster) });
+            }
+        }
+    }
+
     /// Takes in a connection that nobody has used yet.
     pub(super) fn rest(&self, connection: Connection) {
         self.idle.borrow_mut().push(Idle { connection, since: Duration::ZERO });
@@ -308,9 +410,13 @@ impl EndpointPool {
 
     /// Ages idle connections by `elapsed`; closes those past `limit`, and the longest unused while there are too many.
     fn sweep(&self, elapsed: Duration, limit: Duration, budget: &Budget) {
+        let now = self.time.get().saturating_add(elapsed);
+        self.time.set(now);
+        let (rest, left) = self.rest.get();
+        self.rest.set((rest, left.saturating_sub(elapsed)));
         self.idle.borrow_mut().retain_mut(|idle| {
             idle.since += elapsed;
-            idle.since < limit && !budget.exceeded() && idle.connection.is_quiet()
+            idle.since < limit && idle.connection.ends > now && !budget.exceeded() && idle.connection.is_quiet()
         });
         self.http2.sweep(elapsed, limit, || budget.exceeded());
     }
@@ -425,7 +531,12 @@ impl Lease {
     pub(super) fn give_back(self, mut connection: Connection) {
         let Self { cluster, pool, .. } = &self;
         let mut idle = pool.idle.borrow_mut();
-        if !pool.retired.get() && idle.len() < MAX_IDLE && !cluster.budget.exceeded() {
+        if connection.announced.is_some() && idle.len() >= MAX_IDLE {
+            // Its client is here; who knows where the longest unused one's is.
+            idle.remove(0);
+        }
+        let is_young = connection.ends > pool.time.get();
+        if is_young && !pool.retired.get() && idle.len() < MAX_IDLE && !cluster.budget.exceeded() {
             connection.reused = true;
             idle.push(Idle { connection, since: Duration::ZERO });
         }
@@ -446,3 +557,6 @@ impl Drop for Lease {
 
 /// Idle connections per worker and endpoint: beyond this a burst's connections are closed rather than kept.
 const MAX_IDLE: usize = 256;
+/// How long an endpoint is left alone that has not taken a connection which was only to be ready.
+const SHORTEST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(30);

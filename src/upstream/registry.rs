@@ -1,6 +1,7 @@
 //! Every upstream's [`Group`]: what the application, the admin listener and the health thread see of [`Shared`].
 
 use std::collections::HashSet;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError};
 
 use super::adaptive::AdaptiveState;
@@ -8,7 +9,8 @@ use super::group::{EndpointState, Group};
 use super::health::Change;
 use super::pool::{EndpointName, Shared};
 use super::standing::Standing;
-use crate::snapshot::{HealthCheck, Snapshot, UpstreamKind};
+use crate::clock::Nanos;
+use crate::snapshot::{Endpoint, HealthCheck, Snapshot, Upstream, UpstreamKind};
 use crate::telemetry::metrics::Family;
 
 /// An upstream as it is.
@@ -33,16 +35,56 @@ impl Shared {
     pub fn follow(&self, snapshot: &Snapshot) {
         let now = self.clock.now();
         let names: HashSet<_> = snapshot.upstreams.iter().map(|upstream| &upstream.name).collect();
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name));
         self.limiters.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name));
+        let mut gone = Vec::new();
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, group| {
+            let stays = names.contains(name);
+            if !stays {
+                gone.extend(group.addresses().into_iter().map(|address| (Arc::clone(name), address)));
+            }
+            stays
+        });
+        self.forget(&gone);
+        let unused = |open: &Arc<AtomicU32>| Arc::strong_count(open) == 1;
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|name, open| names.contains(name) || !unused(open));
+        drop(connections);
         for upstream in &snapshot.upstreams {
             self.follow_load(upstream);
-            if let UpstreamKind::Endpoints(_) = upstream.kind
-                && let Some(event) = self.group(&upstream.name).follow(upstream, now)
-            {
-                event.say(&upstream.name, &self.registry);
-            }
+            self.follow_endpoints(upstream, &upstream.endpoints(), now);
         }
+    }
+
+    /// Follows a change of one upstream's endpoints, before workers do.
+    pub fn renew(&self, upstream: &Upstream, endpoints: &[Endpoint]) {
+        self.follow_endpoints(upstream, endpoints, self.clock.now());
+    }
+
+    fn follow_endpoints(&self, upstream: &Upstream, endpoints: &[Endpoint], now: Nanos) {
+        if !matches!(upstream.kind, UpstreamKind::Endpoints(_)) {
+            return;
+        }
+        let group = self.group(&upstream.name);
+        let before = group.addresses();
+        let event = group.follow(upstream, endpoints, now);
+        let stay: HashSet<_> = endpoints.iter().map(|endpoint| &endpoint.authority).collect();
+        let gone = before.into_iter().filter(|address| !stay.contains(address));
+        self.forget(&gone.map(|address| (Arc::clone(&upstream.name), address)).collect::<Vec<_>>());
+        if let Some(event) = event {
+            event.say(&upstream.name, &self.registry);
+        }
+    }
+
+    /// Names come and go, so what was counted of an endpoint goes with it.
+    fn forget(&self, gone: &[EndpointName]) {
+        for (upstream, address) in gone {
+            self.registry.forget(&[("upstream", upstream), ("endpoint", address)]);
+        }
+    }
+
+    /// Whether the configuration in force has such an endpoint.
+    pub(super) fn has(&self, (upstream, address): &EndpointName) -> bool {
+        self.known(upstream).is_some_and(|group| group.standing(address).is_some())
     }
 
     /// Every upstream that has endpoints, by name.
@@ -52,6 +94,7 @@ impl Shared {
         let mut states: Vec<_> = self
             .all()
             .into_iter()
+            .filter(|(_, group)| group.has_endpoints())
             .map(|(name, group)| UpstreamState {
                 adaptive: self.load_state(&name),
                 name,
@@ -60,7 +103,6 @@ impl Shared {
                 pending: group.traffic.waiting(),
                 endpoints: group.states(now, wall),
             })
-            .filter(|state| !state.endpoints.is_empty())
             .collect();
         states.sort_by(|a, b| a.name.cmp(&b.name));
         states

@@ -33,6 +33,8 @@ pub(super) enum Out {
     Ejected = 2,
     /// An operator says so.
     Drained = 4,
+    /// Others are preferred to it.
+    StandsBy = 8,
 }
 
 /// What of an upstream's endpoints is used.
@@ -98,9 +100,14 @@ impl Standing {
     pub(super) fn may_be_used(&self, mode: Mode) -> bool {
         let counts = match mode {
             Mode::Usual => u8::MAX,
-            Mode::Panic => Out::Drained as u8,
+            Mode::Panic => Out::Drained as u8 | Out::StandsBy as u8,
         };
         self.out.load(Ordering::Relaxed) & counts == 0
+    }
+
+    /// Whether it could be used, though others may be preferred to it.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.out.load(Ordering::Relaxed) & !(Out::StandsBy as u8) == 0
     }
 
     pub(super) fn is(&self, out: Out) -> bool {

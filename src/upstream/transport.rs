@@ -8,29 +8,29 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::task::coop::unconstrained;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::announce::Announced;
 use super::connect::Asked;
-use crate::socket::reset_on_drop;
+use crate::socket::{Address, Stream};
 use crate::tls::ClientTls;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Transport {
-    Tcp(TcpStream),
+    Plain(Stream),
     Tls(Box<Secured>),
 }
 
 /// TLS, and how it will end.
 #[derive(Debug)]
 pub(super) struct Secured {
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<Stream>,
     /// Without a word.
     cut: bool,
 }
@@ -45,26 +45,30 @@ pub(super) enum ConnectError {
 impl Transport {
     /// See [`connect`](super::connect::connect).
     pub(super) async fn connect(
-        authority: &str,
+        address: &Address,
+        announced: Option<&Announced>,
         tls: Option<(&ClientTls, &ServerName<'static>)>,
         asked: Asked,
     ) -> Result<Self, ConnectError> {
-        let stream = Self::plain(authority).await?;
-        let Some((tls, name)) = tls else { return Ok(Self::Tcp(stream)) };
+        let stream = Self::plain(address, announced).await?;
+        let Some((tls, name)) = tls else { return Ok(Self::Plain(stream)) };
         Self::secure(stream, tls.current(), name, asked).await
     }
 
-    /// A socket on which nothing has been said.
-    pub(super) async fn plain(authority: &str) -> Result<TcpStream, ConnectError> {
-        let stream = TcpStream::connect(authority).await.map_err(ConnectError::Tcp)?;
+    /// A socket on which nothing has been said but for whom it is, if that is wanted.
+    pub(super) async fn plain(address: &Address, announced: Option<&Announced>) -> Result<Stream, ConnectError> {
+        let mut stream = Stream::connect(address).await.map_err(ConnectError::Tcp)?;
         // Heads and bodies are written whole; waiting to fill segments only adds latency.
-        let _ = stream.set_nodelay(true);
+        stream.send_at_once();
+        if let Some(announced) = announced {
+            stream.write_all(&announced.header()).await.map_err(ConnectError::Tcp)?;
+        }
         Ok(stream)
     }
 
     /// Shakes hands on it.
     pub(super) async fn secure(
-        stream: TcpStream,
+        stream: Stream,
         config: Arc<ClientConfig>,
         name: &ServerName<'static>,
         asked: Asked,
@@ -82,28 +86,27 @@ impl Transport {
     /// What ALPN came to; nothing in clear text, and with a server that doesn't know of it.
     pub(super) fn negotiated(&self) -> Option<&[u8]> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Plain(_) => None,
             Self::Tls(tls) => tls.stream.get_ref().1.alpn_protocol(),
         }
     }
 
     /// Makes the drop that follows a reset rather than an end, without a `close_notify`.
     pub(super) fn reset_on_drop(&mut self) {
-        let socket = match self {
-            Self::Tcp(stream) => stream,
+        match self {
+            Self::Plain(stream) => stream.reset_on_drop(),
             Self::Tls(tls) => {
                 tls.cut = true;
-                tls.stream.get_ref().0
+                tls.stream.get_ref().0.reset_on_drop();
             }
-        };
-        reset_on_drop(socket);
+        }
     }
 
     /// Whether nothing has come since the last exchange: neither an end nor a byte nobody asked for. Costs no system call unless the
     /// kernel has reported something. Over TLS a session ticket or a new key is no such byte; it is taken in here.
     pub(super) fn is_quiet(&mut self) -> bool {
         let stream = match self {
-            Self::Tcp(stream) => {
+            Self::Plain(stream) => {
                 return matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
             }
             Self::Tls(tls) => &mut tls.stream,
@@ -130,7 +133,7 @@ impl Drop for Transport {
 impl AsyncRead for Transport {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(tls) => Pin::new(&mut tls.stream).poll_read(cx, buffer),
         }
     }
@@ -139,14 +142,14 @@ impl AsyncRead for Transport {
 impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(tls) => Pin::new(&mut tls.stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
             Self::Tls(tls) => Pin::new(&mut tls.stream).poll_write_vectored(cx, parts),
         }
     }
@@ -158,14 +161,14 @@ impl AsyncWrite for Transport {
     /// What TLS has taken may still be with us; a socket has nothing to flush.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => Pin::new(&mut tls.stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(&mut tls.stream).poll_shutdown(cx),
         }
     }

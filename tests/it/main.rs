@@ -13,6 +13,7 @@
 mod addresses;
 mod cli;
 mod clients;
+mod discovery;
 mod floods;
 mod forwarding;
 mod grpc;

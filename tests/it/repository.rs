@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["identity", "headers", "store", "tls", "websocket"],
     &["policy", "admission", "respond", "issuer"],
     &["snapshot"],
-    &["compile", "upstream"],
+    &["compile", "discovery", "upstream"],
     &["proxy"],
     &["server", "admin"],
     &["app"],

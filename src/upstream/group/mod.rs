@@ -13,7 +13,7 @@ use super::health::{Change, Streak};
 use super::outlier::{self, Record};
 use super::standing::{Mode, Out, Standing};
 use crate::clock::{Nanos, saturating_nanos};
-use crate::snapshot::{Endpoint, HealthCheck, Outlier, Upstream, UpstreamKind};
+use crate::snapshot::{Endpoint, HealthCheck, Outlier, Source, Upstream};
 
 /// An upstream's endpoints.
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ pub(super) struct Group {
 struct Inner {
     rules: Rules,
     members: Vec<Member>,
+    /// Whether this is an upstream that has endpoints, be there none at the moment.
+    has_endpoints: bool,
     window_began: Nanos,
 }
 
@@ -44,6 +46,9 @@ struct Rules {
 struct Member {
     standing: Arc<Standing>,
     weight: u32,
+    /// How many ranks are preferred to its own.
+    rank: u16,
+    source: Option<Source>,
     streak: Streak,
     record: Record,
     /// Until when it is ejected; looked at only while it is.
@@ -69,6 +74,10 @@ pub struct EndpointState {
     pub ejected_until: Option<SystemTime>,
     /// Whether an operator took it out.
     pub drained: bool,
+    /// Whether it only stands by for others.
+    pub stands_by: bool,
+    /// Why it is one.
+    pub source: Option<Source>,
     /// Whether it gets requests, all in all.
     pub used: bool,
 }
@@ -84,12 +93,9 @@ impl Group {
     }
 
     /// Follows a configuration. Endpoints that stay keep their standing; what nobody watches any more is forgiven.
-    pub(super) fn follow(&self, upstream: &Upstream, now: Nanos) -> Option<Event> {
+    pub(super) fn follow(&self, upstream: &Upstream, endpoints: &[Endpoint], now: Nanos) -> Option<Event> {
         let mut inner = self.lock();
-        let endpoints: &[Endpoint] = match &upstream.kind {
-            UpstreamKind::Endpoints(endpoints) => endpoints,
-            UpstreamKind::Echo => &[],
-        };
+        inner.has_endpoints = true;
         let rules = Rules {
             slow_start: upstream.slow_start,
             panic_below: upstream.panic_below,
@@ -101,7 +107,7 @@ impl Group {
         for endpoint in endpoints {
             let known = before.iter().position(|member| member.standing.authority == endpoint.authority);
             let mut member = known.map_or_else(|| Member::new(&endpoint.authority), |place| before.swap_remove(place));
-            member.weight = endpoint.weight;
+            (member.weight, member.rank, member.source) = (endpoint.weight, endpoint.rank, Some(endpoint.source.clone()));
             let was_used = known.is_some() && member.is_used();
             if rules.health.is_none() {
                 member.standing.set(Out::Unhealthy, false);
@@ -119,6 +125,16 @@ impl Group {
         inner.rules = rules;
         inner.let_rise(now);
         self.look_for_panic(&inner)
+    }
+
+    /// Whether it is of an upstream that has endpoints.
+    pub(super) fn has_endpoints(&self) -> bool {
+        self.lock().has_endpoints
+    }
+
+    /// What its endpoints are called.
+    pub(super) fn addresses(&self) -> Vec<Arc<str>> {
+        self.lock().members.iter().map(|member| Arc::clone(&member.standing.authority)).collect()
     }
 
     /// The standing of an endpoint; none if the configuration in force doesn't have it.
@@ -195,7 +211,9 @@ impl Group {
     }
 
     fn look_for_panic(&self, inner: &Inner) -> Option<Event> {
-        let candidates = || inner.members.iter().filter(|member| !member.standing.is(Out::Drained));
+        inner.let_stand_by();
+        let candidates =
+            || inner.members.iter().filter(|member| !member.standing.is(Out::Drained) && !member.standing.is(Out::StandsBy));
         let (in_order, of) = (candidates().filter(|member| member.is_used()).count(), candidates().count());
         let panics = outlier::is_panic(in_order, of, inner.rules.panic_below);
         let before = self.panics.swap(panics, Ordering::Relaxed);
@@ -249,6 +267,19 @@ impl Inner {
         below.into_iter().filter_map(|place| self.eject(place, Gone::SuccessRate, now)).collect()
     }
 
+    /// Of several ranks the first that has an endpoint in order is used; if none has, all are.
+    fn let_stand_by(&self) {
+        let in_order = self.members.iter().filter(|member| member.standing.is_in_order()).map(|member| member.rank);
+        let last = in_order.min().unwrap_or(u16::MAX);
+        for member in &self.members {
+            let stands_by = member.rank > last;
+            // Picks read this, so it is written only when it changes.
+            if member.standing.is(Out::StandsBy) != stands_by {
+                member.standing.set(Out::StandsBy, stands_by);
+            }
+        }
+    }
+
     fn let_rise(&mut self, now: Nanos) {
         for member in &mut self.members {
             let Some(since) = member.rising_since else { continue };
@@ -266,6 +297,8 @@ impl Member {
         Self {
             standing: Arc::new(Standing::new(Arc::clone(authority))),
             weight: 1,
+            rank: 0,
+            source: None,
             streak: Streak::default(),
             record: Record::default(),
             ejected_until: 0,
@@ -308,6 +341,8 @@ impl Member {
             healthy: !standing.is(Out::Unhealthy),
             ejected_until: standing.is(Out::Ejected).then(|| wall + left()),
             drained: standing.is(Out::Drained),
+            stands_by: standing.is(Out::StandsBy),
+            source: self.source.clone(),
             used: standing.may_be_used(mode),
         }
     }

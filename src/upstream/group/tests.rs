@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::SECOND;
-use crate::snapshot::{Balance, Probe, SuccessRate, UpstreamProtocol};
+use crate::snapshot::{Balance, EndpointSet, Probe, SuccessRate, UpstreamKind, UpstreamProtocol};
 use crate::upstream::balance::FULL;
 use crate::upstream::standing::Counts;
 use proptest::prelude::*;
@@ -25,12 +25,18 @@ fn outlier() -> Outlier {
 
 /// With endpoints `a`, `b` and so on.
 fn upstream(endpoints: &str) -> Upstream {
-    let endpoint = |name: char| Endpoint { authority: name.to_string().into(), weight: 1, tls: None };
+    let anywhere = || Endpoint::at("127.0.0.1:80".parse().unwrap());
+    let endpoint = |name: char| Endpoint { authority: name.to_string().into(), ..anywhere() };
+    let set = EndpointSet::new(Vec::new(), None);
+    set.replace(Arc::new(endpoints.chars().map(endpoint).collect()));
     Upstream {
         name: "api".into(),
         protocol: UpstreamProtocol::Auto,
         tls: None,
-        kind: UpstreamKind::Endpoints(endpoints.chars().map(endpoint).collect()),
+        kind: UpstreamKind::Endpoints(set),
+        max_age: None,
+        min_connections: 0,
+        proxy_protocol: None,
         connect_timeout: Duration::from_secs(1),
         response_timeout: Duration::from_secs(1),
         idle_timeout: Duration::from_secs(1),
@@ -47,9 +53,13 @@ fn upstream(endpoints: &str) -> Upstream {
     }
 }
 
+fn follow(group: &Group, upstream: &Upstream, now: Nanos) -> Option<Event> {
+    group.follow(upstream, &upstream.endpoints(), now)
+}
+
 fn following(upstream: &Upstream) -> Group {
     let group = Group::default();
-    assert_eq!(group.follow(upstream, 0), None);
+    assert_eq!(follow(&group, upstream, 0), None);
     group
 }
 
@@ -84,7 +94,7 @@ fn an_answer_that_another_configuration_asked_for_says_nothing() {
     assert_eq!(group.checked("a", &other, false, 1), (None, None));
     let unwatched = Upstream { health: None, ..upstream("ab") };
     says(&group, "a", false, 2);
-    group.follow(&unwatched, 3);
+    follow(&group, &unwatched, 3);
     assert_eq!(used(&group), "ab", "whom nobody asks, nobody can call unwell");
     assert_eq!((says(&group, "a", false, 4), used(&group).as_str()), (None, "ab"));
 }
@@ -179,7 +189,7 @@ fn who_returns_begins_slowly_and_only_then() {
     group.set_drained("b", true, 600 * SECOND);
     group.set_drained("b", false, 601 * SECOND);
     assert_eq!(share("b"), FULL / 100);
-    group.follow(&upstream("ab"), 602 * SECOND);
+    follow(&group, &upstream("ab"), 602 * SECOND);
     assert_eq!(share("b"), FULL, "a reload without slow start ends it");
 }
 
@@ -191,15 +201,15 @@ fn a_reload_keeps_what_stays_and_forgets_what_goes() {
     group.set_drained("c", true, SECOND);
     let before = group.standing("a").unwrap();
     before.begin();
-    group.follow(&upstream("cbae"), 2 * SECOND);
+    follow(&group, &upstream("cbae"), 2 * SECOND);
     assert_eq!(used(&group), "e");
     assert!(Arc::ptr_eq(&before, &group.standing("a").unwrap()) && before.load() == 1);
-    group.follow(&upstream("e"), 3 * SECOND);
+    follow(&group, &upstream("e"), 3 * SECOND);
     assert!(group.standing("a").is_none());
-    group.follow(&upstream("abce"), 4 * SECOND);
+    follow(&group, &upstream("abce"), 4 * SECOND);
     assert_eq!(used(&group), "abce", "whoever was away is new");
     eject(&group, "b", 5 * SECOND);
-    group.follow(&Upstream { outlier: None, ..upstream("abce") }, 6 * SECOND);
+    follow(&group, &Upstream { outlier: None, ..upstream("abce") }, 6 * SECOND);
     assert_eq!(used(&group), "abce", "without outlier nobody is ejected");
 }
 
@@ -207,7 +217,7 @@ fn a_reload_keeps_what_stays_and_forgets_what_goes() {
 fn an_endpoint_that_a_reload_adds_begins_slowly() {
     let slow = |endpoints| Upstream { slow_start: Duration::from_secs(10), ..upstream(endpoints) };
     let group = following(&slow("a"));
-    group.follow(&slow("ab"), SECOND);
+    follow(&group, &slow("ab"), SECOND);
     let share = |endpoint: &str| group.standing(endpoint).unwrap().share();
     assert_eq!((share("a"), share("b")), (FULL, FULL / 100));
 }
@@ -288,7 +298,7 @@ proptest! {
                 }
                 Happens::Reload(panic_below) => {
                     rules.panic_below = panic_below;
-                    group.follow(&rules, now);
+                    follow(&group, &rules, now);
                 }
             }
             let candidates = plain.iter().filter(|one| !one.drained).count();
@@ -305,4 +315,43 @@ proptest! {
         group.tick(now + 411 * SECOND);
         prop_assert!(names.iter().all(|name| group.standing(name).unwrap().share() == FULL));
     }
+}
+
+#[test]
+fn the_first_rank_that_has_somebody_in_order_is_used() {
+    let ranked = upstream("");
+    let endpoints: Vec<_> = [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 2)]
+        .map(|(name, rank)| Endpoint { authority: name.into(), rank, ..Endpoint::at("127.0.0.1:80".parse().unwrap()) })
+        .to_vec();
+    let group = Group::default();
+    group.follow(&ranked, &endpoints, 0);
+    assert_eq!(used(&group), "ab");
+    says(&group, "a", false, 1);
+    assert_eq!(used(&group), "b");
+    says(&group, "b", false, 2);
+    assert_eq!(used(&group), "cd");
+    group.set_drained("c", true, 3);
+    group.set_drained("d", true, 3);
+    assert_eq!(used(&group), "e");
+    says(&group, "e", false, 4);
+    assert_eq!(used(&group), "", "nobody is in order");
+    says(&group, "a", true, 5);
+    assert_eq!(used(&group), "a");
+    group.set_drained("c", false, 6);
+    assert_eq!(used(&group), "a", "a better rank is there");
+    let flat: Vec<_> = endpoints.into_iter().map(|endpoint| Endpoint { rank: 0, ..endpoint }).collect();
+    group.follow(&ranked, &flat, 7);
+    assert_eq!(used(&group), "ac", "nobody stands by any more");
+}
+
+#[test]
+fn a_panic_uses_the_rank_that_is_in_force() {
+    let careless = Upstream { panic_below: 0.6, ..upstream("") };
+    let endpoints: Vec<_> = [("a", 0), ("b", 0), ("c", 1)]
+        .map(|(name, rank)| Endpoint { authority: name.into(), rank, ..Endpoint::at("127.0.0.1:80".parse().unwrap()) })
+        .to_vec();
+    let group = Group::default();
+    group.follow(&careless, &endpoints, 0);
+    says(&group, "a", false, 1);
+    assert!(group.panics() && used(&group) == "ab", "{}", used(&group));
 }

@@ -69,12 +69,13 @@ impl Watch {
     pub fn follow(&self, snapshot: &Snapshot) {
         let ticks = snapshot.upstreams.iter().any(|upstream| upstream.outlier.is_some() || !upstream.slow_start.is_zero());
         let checks = snapshot.upstreams.iter().filter_map(|upstream| match (&upstream.kind, &upstream.health) {
-            (UpstreamKind::Endpoints(endpoints), Some(check)) => Some((upstream, endpoints, check)),
+            (UpstreamKind::Endpoints(set), Some(check)) => Some((upstream, set.current(), check)),
             _ => None,
         });
         let checks = checks.flat_map(|(upstream, endpoints, check)| {
             let name = |authority: &Arc<str>| (Arc::clone(&upstream.name), Arc::clone(authority));
-            endpoints.iter().map(move |endpoint| (name(&endpoint.authority), (check.clone(), Target::new(upstream, endpoint))))
+            let duty = |endpoint| (check.clone(), Target::new(upstream, endpoint));
+            endpoints.iter().map(|endpoint| (name(&endpoint.authority), duty(endpoint))).collect::<Vec<_>>()
         });
         // The thread ends only with this handle.
         let _ = self.follow.send(Duties { checks: checks.collect(), ticks });
@@ -138,6 +139,10 @@ async fn keep_asking(shared: Arc<Shared>, name: EndpointName, check: HealthCheck
 
 fn take_note(shared: &Shared, name: &EndpointName, check: &HealthCheck, answer: Result<(), CheckError>) {
     let (upstream, endpoint) = (&*name.0, &*name.1);
+    // An endpoint that has just gone must not come back as a number.
+    if !shared.has(name) {
+        return;
+    }
     let result = answer.as_ref().map_or_else(CheckError::label, |()| "success");
     shared.count(metrics::HEALTH_CHECKS, &[("upstream", upstream), ("endpoint", endpoint), ("result", result)]);
     match (shared.checked(name, check, answer.is_ok()), answer) {

@@ -17,7 +17,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{grpc, http2};
 use crate::snapshot::{Endpoint, Probe, Upstream, UpstreamProtocol};
+use crate::socket::Address;
 use crate::tls::ClientTls;
+use crate::upstream::announce::Announced;
 use crate::upstream::connect::{Asked, Established, Spoken, connect, spoken};
 use crate::upstream::transport::{ConnectError, Transport};
 
@@ -67,7 +69,9 @@ impl CheckError {
 /// An endpoint, and how it is spoken to.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    authority: Arc<str>,
+    address: Address,
+    host: Arc<str>,
+    announced: Option<Announced>,
     protocol: UpstreamProtocol,
     tls: Option<(Arc<ClientTls>, ServerName<'static>)>,
 }
@@ -75,10 +79,17 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn new(upstream: &Upstream, endpoint: &Endpoint) -> Self {
         Self {
-            authority: Arc::clone(&endpoint.authority),
+            address: endpoint.address.clone(),
+            host: Arc::clone(&endpoint.host),
+            announced: upstream.proxy_protocol.map(Announced::ourselves),
             protocol: upstream.protocol,
             tls: upstream.tls.clone().zip(endpoint.tls.clone()),
         }
+    }
+
+    /// As requests are: a connection that speaks for somebody is never shared, so they are HTTP/1.1.
+    fn asked(&self) -> Asked {
+        if self.announced.is_some() { Asked::Http1 } else { Asked::Configured }
     }
 
     fn scheme(&self) -> Scheme {
@@ -87,8 +98,8 @@ impl Target {
 
     /// As requests are connected to it; but gRPC is HTTP/2, whatever else the upstream may speak.
     async fn connect_for_grpc(&self) -> Result<Transport, ConnectError> {
-        let stream = Transport::plain(&self.authority).await?;
-        let Some((tls, name)) = &self.tls else { return Ok(Transport::Tcp(stream)) };
+        let stream = Transport::plain(&self.address, self.announced.as_ref()).await?;
+        let Some((tls, name)) = &self.tls else { return Ok(Transport::Plain(stream)) };
         let mut config = ClientConfig::clone(&tls.current());
         config.alpn_protocols = vec![b"h2".to_vec()];
         Transport::secure(stream, Arc::new(config), name, Asked::Configured).await
@@ -97,16 +108,17 @@ impl Target {
 
 /// Asks once.
 pub(super) async fn ask(target: &Target, probe: &Probe) -> Result<(), CheckError> {
-    let authority = &*target.authority;
+    let authority = &*target.host;
     match probe {
         // Without a handshake: it would be for a certificate that says nothing about the service.
         Probe::Tcp => {
-            Transport::plain(authority).await?;
+            Transport::plain(&target.address, target.announced.as_ref()).await?;
             Ok(())
         }
         Probe::Http { path, host, status, body } => {
             let tls = target.tls.as_ref().map(|(tls, name)| (&**tls, name));
-            let Established { stream, negotiated, scheme } = connect(authority, tls, Asked::Configured).await?;
+            let Established { stream, negotiated, scheme } =
+                connect(&target.address, target.announced.as_ref(), tls, target.asked()).await?;
             let wanted = Wanted { status, body: body.as_deref() };
             match spoken(target.protocol, negotiated.as_deref()) {
                 Spoken::Http1 => over_http1(stream, request(authority, path, host.as_ref()), &wanted).await,

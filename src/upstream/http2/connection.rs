@@ -35,6 +35,8 @@ pub(in crate::upstream) struct Connection {
     /// The peer has said nothing for too long, not even when asked.
     dead: Cell<bool>,
     idle: Cell<Duration>,
+    /// How long it still takes new streams.
+    left: Cell<Duration>,
     /// Runs while there are streams; see [`KeepAlive`].
     pub(super) silence: Deadline,
 }
@@ -71,6 +73,7 @@ where
         refuses: Cell::new(false),
         dead: Cell::new(false),
         idle: Cell::default(),
+        left: Cell::new(Duration::MAX),
         silence: Deadline::new(),
     });
     let driver = Driver { protocol, keep_alive, connection: Rc::clone(&connection) };
@@ -202,6 +205,19 @@ impl Connection {
         if self.heard() == heard {
             self.retire();
         }
+    }
+
+    /// Says how long it takes new streams from now on.
+    pub(super) fn live_for(&self, time: Duration) {
+        self.left.set(time);
+    }
+
+    /// Ages it; true once it has lived as long as it shall, whether streams are on it or not.
+    pub(super) fn outlives(&self, elapsed: Duration) -> bool {
+        if self.left.get() != Duration::MAX {
+            self.left.set(self.left.get().saturating_sub(elapsed));
+        }
+        self.left.get().is_zero()
     }
 
     /// Ages it; true once it has been idle for `limit`. Also when a peer's refusals are forgotten.

@@ -14,6 +14,7 @@ use super::keep_alive::INTERVALS;
 use crate::upstream::UpstreamError;
 use crate::upstream::connect::{Asked, Established, Spoken, connect, spoken};
 use crate::upstream::http1;
+use crate::upstream::lifetime::lifetime;
 use crate::upstream::pool::{Cluster, EndpointPool};
 use crate::upstream::transport::{ConnectError, Transport};
 
@@ -76,6 +77,11 @@ impl Pool {
         self.openings.borrow().iter().find(few).cloned()
     }
 
+    /// Whether there is none, and none is being made.
+    pub(in crate::upstream) fn is_empty(&self) -> bool {
+        self.connections.borrow().is_empty() && self.openings.borrow().is_empty()
+    }
+
     /// Notes that one is about to be made.
     pub(in crate::upstream) fn begin(&self) -> Rc<Opening> {
         let opening = Rc::new(Opening::default());
@@ -90,10 +96,12 @@ impl Pool {
         opening.wakers.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Ages connections by `elapsed`; lets those go that were idle for `limit`, all of the idle ones if there are `too_many`.
+    /// Ages connections by `elapsed`; lets those go that were idle for `limit` or have lived as long as they shall, all of the idle ones if there are
+    /// `too_many`.
     pub(in crate::upstream) fn sweep(&self, elapsed: Duration, limit: Duration, too_many: impl Fn() -> bool) {
         self.connections.borrow_mut().retain(|connection| {
-            let due = connection.ages(elapsed, limit) || (!connection.is_busy() && too_many());
+            // Both, whichever holds: each counts time.
+            let due = connection.ages(elapsed, limit) | connection.outlives(elapsed) || (!connection.is_busy() && too_many());
             if due {
                 connection.retire();
             }
@@ -119,7 +127,7 @@ pub(in crate::upstream) async fn run(
     let promise = Promise { endpoint: Rc::clone(&endpoint), opening };
     let connecting = async {
         let Established { stream, negotiated, scheme } =
-            connect(endpoint.authority(), cluster.tls.as_deref().zip(name.as_ref()), Asked::Configured).await?;
+            connect(endpoint.address(), None, cluster.tls.as_deref().zip(name.as_ref()), Asked::Configured).await?;
         match spoken(cluster.protocol, negotiated.as_deref()) {
             Spoken::Http1 => Ok(Made::Http1(stream)),
             Spoken::Http2 => connection::open(stream, scheme, INTERVALS)
@@ -133,11 +141,14 @@ pub(in crate::upstream) async fn run(
     match made.unwrap_or_else(|_| Err(ConnectError::Tcp(io::ErrorKind::TimedOut.into()))) {
         Ok(Made::Http1(stream)) => {
             pool.expected.set(1);
-            endpoint.rest(http1::Connection::new(stream, counted));
+            endpoint.succeeded();
+            endpoint.rest(http1::Connection::new(stream, counted, endpoint.end_of_life(cluster.max_age)));
             promise.keep(Ok(()));
         }
         Ok(Made::Http2(connection, driver)) => {
             pool.expected.set(connection.most_streams());
+            endpoint.succeeded();
+            connection.live_for(lifetime(cluster.max_age));
             pool.connections.borrow_mut().push(Rc::clone(&connection));
             promise.keep(Ok(()));
             let unused = async {
@@ -154,8 +165,11 @@ pub(in crate::upstream) async fn run(
             drop(counted);
         }
         Err(error) => {
-            // Once for all that wait: none of them has begun anything with the endpoint.
-            cluster.failed(&endpoint);
+            // Once for all that wait: none of them has begun anything with the endpoint. Nobody does if it was only to be ready.
+            if promise.opening.is_awaited() {
+                cluster.failed(&endpoint);
+            }
+            endpoint.failed();
             promise.keep(Err(error.into()));
         }
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::announce::Announced;
 use super::bulkhead::{Pending, Room};
 use super::http2::Sent;
 use super::judge::Circumstances;
@@ -132,15 +133,16 @@ impl Client {
         request: &Request<'_>,
         attempts: &mut Attempts<'_>,
     ) -> Result<(Place, Lease), UpstreamError> {
+        let announced = cluster.announced(request.conn);
         let (fresh, shares) = (attempts.free, cluster.may_share_connections() && request.offer.is_none());
-        match self.find(cluster, request.balance_key, shares, fresh, &mut attempts.tried).await {
+        match self.find(cluster, request.balance_key, announced.as_deref(), shares, fresh, &mut attempts.tried).await {
             Err(UpstreamError::Saturated) => {}
             found => return found,
         }
         let pending = Pending::begin(cluster)?;
         let find = async || {
             attempts.tried.begin_anew();
-            self.find(cluster, request.balance_key, shares, fresh, &mut attempts.tried).await
+            self.find(cluster, request.balance_key, announced.as_deref(), shares, fresh, &mut attempts.tried).await
         };
         pending.until_free(cluster.connect_timeout, find).await
     }
@@ -149,6 +151,7 @@ impl Client {
         &self,
         cluster: &Rc<Cluster>,
         key: Option<NonZeroU64>,
+        announced: Option<&Announced>,
         shares: bool,
         fresh: bool,
         tried: &mut Tried,
@@ -156,7 +159,7 @@ impl Client {
         if shares {
             return self.place(cluster, key, tried).await;
         }
-        let (connection, lease) = self.lease(cluster, key, fresh, tried).await?.into_parts();
+        let (connection, lease) = self.lease(cluster, key, announced, fresh, tried).await?.into_parts();
         Ok((Place::Http1(connection), lease))
     }
 }

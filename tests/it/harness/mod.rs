@@ -7,6 +7,7 @@
 //! * [`Gateway`] starts `tollgate run` on free ports and ends it by process id.
 //! * [`Origin`] is an upstream that keeps every byte it was sent, framed strictly.
 //! * [`H2Origin`] is one that speaks HTTP/2, frame by frame.
+//! * [`Dns`] is a name server that says what a test wants.
 //! * [`Client`] speaks HTTP/1 and [`H2`] HTTP/2, byte by byte.
 //! * [`RedisServer`] starts `redis-server` on a free port and ends it by process id.
 //! * [`Table`] runs every row of a table and reports all that failed.
@@ -14,6 +15,7 @@
 //! No test sleeps to be right: it waits for a condition with [`until`].
 
 mod client;
+mod dns;
 mod fault_proxy;
 mod gateway;
 mod h2;
@@ -27,6 +29,7 @@ mod table;
 mod tls;
 
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
+pub(crate) use dns::{Dns, Says};
 pub(crate) use fault_proxy::{FaultProxy, Network};
 pub(crate) use gateway::{Gateway, over_http2, run};
 pub(crate) use h2::{H2, H2Reply, PREFACE, code, flag, get, kind, setting};

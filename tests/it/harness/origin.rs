@@ -79,16 +79,21 @@ impl Origin {
     }
 
     pub(crate) fn new(script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
-        Self::start(None, script)
+        Self::start("127.0.0.1:0".parse().unwrap(), None, script)
+    }
+
+    /// The same at an address of the test's choice.
+    pub(crate) fn at(address: SocketAddr, script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
+        Self::start(address, None, script)
     }
 
     /// The same over TLS. Connections whose handshake fails are counted and nothing more.
     pub(crate) fn secure(serve: Serve, script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
-        Self::start(Some(serve), script)
+        Self::start("127.0.0.1:0".parse().unwrap(), Some(serve), script)
     }
 
-    fn start(serve: Option<Serve>, script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn start(address: SocketAddr, serve: Option<Serve>, script: impl Fn(&mut Exchange) -> Next + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let addr = listener.local_addr().unwrap();
         let log = Arc::new(Log::default());
         let (script, theirs) = (Arc::new(script), Arc::clone(&log));

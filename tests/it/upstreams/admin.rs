@@ -16,7 +16,7 @@ fn the_state_of_every_endpoint_is_shown() {
     assert_eq!(all["upstreams"][0], admin(&gateway, "GET /upstreams/origin").1);
     let second = serde_json::json!({
         "address": servers[1].address(), "weight": 3, "weight_share": 1.0, "requests": 0, "healthy": true, "ejected_until": null,
-        "drained": false, "used": true,
+        "drained": false, "standby": false, "from": "configuration", "resolved_from": null, "used": true,
     });
     assert_eq!((&all["upstreams"][0]["panic"], &all["upstreams"][0]["endpoints"][1]), (&false.into(), &second));
 }
