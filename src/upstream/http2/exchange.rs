@@ -42,7 +42,7 @@ pub(in crate::upstream) struct Sent {
     /// Why.
     pub(in crate::upstream) error: ExchangeError,
     /// The body, if nothing had been taken of it.
-    pub(in crate::upstream) body: Option<Payload>,
+    pub(in crate::upstream) body: Option<Box<Payload>>,
     /// The connection had carried others before.
     pub(in crate::upstream) reused: bool,
     /// And was at rest when this one began, with no sign since then that it is the peer who is at fault.
@@ -61,7 +61,7 @@ impl Exchange {
     ) -> Result<Self, Sent> {
         let reused = slot.connection.is_reused();
         let from_rest = slot.from_rest;
-        let lost = |error, body| Sent { error, body, reused, from_rest };
+        let lost = |error, body: Option<Payload>| Sent { error, body: body.map(Box::new), reused, from_rest };
         let head = match head(&slot.connection.scheme) {
             Ok(head) => head,
             Err(Unsayable) => return Err(lost(ExchangeError::Unsayable, body)),
@@ -217,7 +217,7 @@ impl Exchange {
             drop(slot);
             connection.refused();
         }
-        Sent { error, body: upload.into_body(), reused, from_rest }
+        Sent { error, body: upload.into_body().map(Box::new), reused, from_rest }
     }
 }
 

@@ -296,12 +296,12 @@ impl<'c> Attempts<'c> {
             // A response that is not passed on is no error; it has been judged by its status.
             Failure::Answered(_) => None,
             // A refusal that the next try makes up for says nothing about the endpoint: it may just restart in good order.
-            Failure::Lost(Sent { error: ExchangeError::Refused, body, .. }, _) if is_free => body,
+            Failure::Lost(Sent { error: ExchangeError::Refused, body, .. }, _) if is_free => body.map(|body| *body),
             Failure::Lost(mut sent, lease) => {
                 if !is_free {
                     self.cluster.count_error(&sent.error, lane);
                 }
-                let body = sent.body.take();
+                let body = sent.body.take().map(|body| *body);
                 self.judge(sent, lease);
                 body
             }
