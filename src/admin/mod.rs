@@ -2,6 +2,7 @@
 //! worker is busy. It knows nothing of requests in flight; what it can change goes through [`Control`].
 
 mod places;
+mod store;
 mod upstreams;
 
 use std::collections::BTreeMap;
@@ -130,10 +131,13 @@ async fn answer<B>(control: &Control, request: &Request<B>) -> Response<Full<Byt
     }
     match path {
         "/metrics" if read => metrics_text(control),
+        "/store" if read => store::answer(control),
         "/reload" if request.method() == Method::POST => reload(control).await,
         "/reload" => with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use POST"), "POST"),
-        "/healthz" | "/readyz" | "/metrics" => with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use GET"), "GET, HEAD"),
-        _ => error_json(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics, /upstreams and POST /reload"),
+        "/healthz" | "/readyz" | "/metrics" | "/store" => {
+            with_allow(error_json(StatusCode::METHOD_NOT_ALLOWED, "use GET"), "GET, HEAD")
+        }
+        _ => error_json(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics, /upstreams, /store and POST /reload"),
     }
 }
 
@@ -176,6 +180,7 @@ fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
         Sample::number(metrics::WAITING, &[], control.registries.waiting.in_flight()),
     ];
     extra.extend(store_samples(control));
+    extra.extend(store::samples(control));
     extra.extend(certificate_samples(control));
     extra.extend(upstreams::samples(control));
     let mut response = Response::new(Full::new(Bytes::from(control.registry.render(&extra))));

@@ -112,9 +112,10 @@ pub(super) fn sounds_secret(key: &str) -> bool {
     !HARMLESS.contains(&key.as_str()) && (SOUNDS.iter().any(|sound| key.contains(sound)) || NAMES.iter().any(is_near))
 }
 
-/// URLs with a user's name or a query.
+/// URLs with a user's name or a query, also such as lack their scheme.
 fn may_carry_a_secret(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| rest.contains(['@', '?']))
+        || text.split_once(':').is_some_and(|(before, rest)| rest.contains('@') || (before == "unix" && rest.contains('?')))
 }
 
 /// What is shown in a secret's stead.

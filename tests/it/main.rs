@@ -32,6 +32,7 @@ mod redis;
 mod regressions;
 mod repository;
 mod retry;
+mod shared;
 mod smuggling;
 mod split;
 mod spoofing;

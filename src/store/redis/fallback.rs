@@ -38,11 +38,11 @@ pub(super) fn keep_warm(memory: &MemoryStore, charge: &Charge<'_>, share: &Inter
     }
 }
 
-/// Takes back cells that were counted by [`keep_warm`].
-pub(super) fn cool(memory: &MemoryStore, taken: &Taken, share: &Interned, cells: u64, now: Nanos) {
-    if cells > 0 {
-        memory.settle(&Taken { quota: *share, cost: cells, mark: Taken::UNMARKED, ..*taken }, 0, now);
-    }
+/// Follows a correction of what was counted by [`keep_warm`]: cells that were given back, or that were taken whether they fit or not.
+pub(super) fn correct(memory: &MemoryStore, taken: &Taken, share: &Interned, delta: i64, now: Nanos) {
+    let cells = delta.unsigned_abs();
+    let (had, has) = if delta < 0 { (cells, 0) } else { (0, cells) };
+    memory.settle(&Taken { quota: *share, cost: had, mark: Taken::UNMARKED, ..*taken }, has, now);
 }
 
 fn taken(charge: &Charge<'_>, share: &Interned, cost: u64) -> Taken {

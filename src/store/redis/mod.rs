@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{MemoryStore, Origin, Outcomes, Store, Taken};
-use crate::clock::{Clock, Nanos};
+use crate::clock::{Clock, Nanos, SECOND, unix_seconds};
 use crate::limit::{Key, Quotas};
 use crate::telemetry::metrics::{Lane, Registry};
 use fallback::Shares;
-use lease::Leases;
+use lease::{Leases, Occupancy};
 use link::Link;
 use metrics::Decisions;
 use script::Correction;
@@ -97,33 +97,36 @@ impl SharedStore {
     /// Corrects a charge to what it turned out to cost: see [`Store::settle`].
     pub fn settle(&self, memory: &MemoryStore, taken: &Taken, cost: u64, now: Nanos) {
         let less = taken.cost.saturating_sub(cost);
-        if less > 0 {
-            let share = self.shares.of(&taken.quota, self.link.instances());
-            fallback::cool(memory, taken, &share, less, now);
-        }
+        // Cells that go back into a lease stay ours, and memory has counted them since the lease came.
         if let Origin::Lease(window) = taken.origin
             && less > 0
             && self.leases.unspend(taken.key, window, less, now)
         {
             return;
         }
-        let signed = |cells: u64| i64::try_from(cells).unwrap_or(i64::MAX);
         let delta = if less > 0 { -signed(less) } else { signed(cost.saturating_sub(taken.cost)) };
-        self.correct(taken, delta, now);
+        self.correct(memory, taken, delta, now);
     }
 
-    fn correct(&self, taken: &Taken, delta: i64, now: Nanos) {
+    /// Corrects a counter in the store, and what is kept warm here of it.
+    fn correct(&self, memory: &MemoryStore, taken: &Taken, delta: i64, now: Nanos) {
         if delta != 0 {
-            let correction = Correction {
-                key: self.key(taken.entity, taken.key),
-                quota: &taken.quota.quota,
-                boost: taken.boost,
-                phase: taken.key.phase(),
-                mark: Some(taken.mark).filter(|mark| *mark != 0),
-                delta,
-            };
-            self.link.post(script::settle(&correction, now, None));
+            let share = self.shares.of(&taken.quota, self.link.instances());
+            fallback::correct(memory, taken, &share, delta, now);
+            self.post_correction(taken, delta, now);
         }
+    }
+
+    fn post_correction(&self, taken: &Taken, delta: i64, now: Nanos) {
+        let correction = Correction {
+            key: self.key(taken.entity, taken.key),
+            quota: &taken.quota.quota,
+            boost: taken.boost,
+            phase: taken.key.phase(),
+            mark: Some(taken.mark).filter(|mark| *mark != 0),
+            delta,
+        };
+        self.link.post(script::settle(&correction, now, None));
     }
 
     /// What happens in the background as long as the process lives; on the thread `store`.
@@ -134,7 +137,7 @@ impl SharedStore {
         loop {
             ticks.tick().await;
             let Some(shared) = &store.shared else { return };
-            shared.return_idle();
+            shared.return_idle(&store.memory);
             since_renewal += TEND_EVERY;
             if since_renewal >= slots::SLOT_LEASE / 3 {
                 since_renewal = Duration::ZERO;
@@ -150,20 +153,33 @@ impl SharedStore {
         }
     }
 
-    fn return_idle(&self) {
+    fn return_idle(&self, memory: &MemoryStore) {
         let now = self.clock.now();
         for back in self.leases.take_idle(now) {
-            self.correct(&back.taken, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
+            self.correct(memory, &back.taken, -signed(back.taken.cost), now);
         }
     }
 
-    /// The process ends: leases go back, and others hear of it.
+    /// The process ends: leases go back, slots of requests that are cut off too, and others hear of it.
     pub fn stop(&self) {
         let now = self.clock.now();
         for back in self.leases.take_all(now) {
-            self.correct(&back.taken, -i64::try_from(back.taken.cost).unwrap_or(i64::MAX), now);
+            self.post_correction(&back.taken, -signed(back.taken.cost), now);
         }
+        self.leave_slots();
         self.link.stop();
+    }
+
+    /// How many counters are leased, and how many cells.
+    #[must_use]
+    pub fn occupancy(&self) -> Occupancy {
+        self.leases.occupancy()
+    }
+
+    /// Since when something is so, in seconds since 1970, that is so since `since` by the link's clock.
+    #[must_use]
+    pub fn unix_time_of(&self, since: Nanos) -> u64 {
+        unix_seconds(self.clock.wall_now()).saturating_sub(self.clock.now().saturating_sub(since) / SECOND)
     }
 
     /// The way to the store.
@@ -176,6 +192,10 @@ impl SharedStore {
     fn key(&self, entity: u64, key: Key) -> StoreKey {
         StoreKey::counter(&self.prefix, entity, key)
     }
+}
+
+fn signed(cells: u64) -> i64 {
+    i64::try_from(cells).unwrap_or(i64::MAX)
 }
 
 /// See [`crate::limit::Quota::share_of`].

@@ -75,6 +75,13 @@ impl Book {
         }
     }
 
+    /// What is had, said anew.
+    fn say(&self, key: Key) -> Said {
+        let had = self.had.get(&key);
+        // While the entry is held, as above.
+        Said { count: had.as_ref().map_or(0, |had| had.count), sequence: self.next() }
+    }
+
     fn next(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -96,16 +103,11 @@ impl SharedStore {
         // From here on it comes back whatever happens.
         let slot = SharedSlot { store: Arc::clone(asking.store), key: charge.key, entity: sharing.entity };
         let key = self.key(sharing.entity, charge.key);
-        let answer = if self.link.is_up(&key) {
-            let invocation = script::take_slots(&self.slots(&key, said), charge.max, None);
-            self.link.run(asking.lane, &invocation).await.ok().and_then(|reply| script::said_slots(&reply).ok())
-        } else {
-            None
-        };
+        let answer = self.ask_for_slot(asking, charge, &key, said).await;
         let metrics = &self.metrics;
         let (verdict, counter) = match (answer, sharing.on_failure) {
-            (Some(SlotsAnswer::Full { .. }), _) => (Err(NoSlot::Full), &metrics.store),
-            (Some(SlotsAnswer::Taken { .. } | SlotsAnswer::Overtaken), _) => (Ok(()), &metrics.store),
+            (Some(SlotsAnswer::Full { .. } | SlotsAnswer::Overtaken), _) => (Err(NoSlot::Full), &metrics.store),
+            (Some(SlotsAnswer::Taken { .. }), _) => (Ok(()), &metrics.store),
             (None, OnFailure::Local) if said.count > share_of(charge.max, self.link.instances()) => {
                 (Err(NoSlot::Full), &metrics.fallback)
             }
@@ -115,6 +117,37 @@ impl SharedStore {
         };
         counter.one(asking.lane);
         verdict.map(|()| Some(slot))
+    }
+
+    /// Asks for all that is had here, this slot included. What overtook the question may have been said without regard to the limit, as
+    /// releases and renewals are, so being overtaken is no answer: then it is asked again.
+    async fn ask_for_slot(
+        &self,
+        asking: &Asking<'_>,
+        charge: &SlotCharge,
+        key: &StoreKey,
+        mut said: Said,
+    ) -> Option<SlotsAnswer> {
+        for _ in 0..ASKED_AT_MOST {
+            if !self.link.is_up(key) {
+                return None;
+            }
+            let invocation = script::take_slots(&self.slots(key, said), charge.max, None);
+            let reply = self.link.run(asking.lane, &invocation).await.ok()?;
+            match script::said_slots(&reply).ok()? {
+                SlotsAnswer::Overtaken => said = self.book.say(charge.key),
+                answer => return Some(answer),
+            }
+        }
+        Some(SlotsAnswer::Overtaken)
+    }
+
+    /// Gives back whatever is had: the requests end with the process.
+    pub(super) fn leave_slots(&self) {
+        for (key, entity, said) in self.book.all() {
+            let key = self.key(entity, key);
+            self.link.post(script::renew_slots(&self.slots(&key, Said { count: 0, ..said }), None));
+        }
     }
 
     /// Says again what is had, before the store forgets it.
@@ -142,3 +175,5 @@ impl Drop for SharedSlot {
 
 /// How long slots outlive the gateway that has them.
 pub(super) const SLOT_LEASE: Duration = Duration::from_secs(15);
+/// How often one slot is asked for while others overtake the question.
+const ASKED_AT_MOST: usize = 4;

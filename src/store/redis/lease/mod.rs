@@ -10,8 +10,8 @@
 //! cells back and administrators reset counters.
 //!
 //! Knows no connections, keys of the store or configuration: time, the number of instances and the answers are arguments. `mod` is the
-//! table that threads share; [`shard`] what is behind one lock; [`entry`] what is known of one counter; [`rate`] how busy it is;
-//! [`rules`] which charges may be leased, and how much.
+//! table that threads share; `shard` what is behind one lock; `entry` what is known of one counter; `rate` how busy it is;
+//! `rules` which charges may be leased, and how much.
 
 mod entry;
 mod rate;
