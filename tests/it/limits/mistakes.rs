@@ -106,7 +106,7 @@ const WRONG: &[Row] = &[
     ("rate: 5/min\n  max_keys: 1000001", 9, "limits[0].max_keys", "take 1000001 entries of the store's 1000000"),
     ("rate: 5/min\n  max_keys: 600000\n- { name: b, per: ip, rate: 1/s, max_keys: 600001 }", 10, "limits[1].max_keys", "take 1200001 entries of the store's 1000000"),
     ("rate: 4096/min\n  algorithm: sliding_log\n  max_keys: 1000", 10, "limits[0].max_keys", "take 1369000 entries of the store's 1000000"),
-    ("rate: 5/min\n  on_failure: open", 9, "limits[0].on_failure", "not available in this version"),
+    ("rate: 5/min\n  on_failure: open", 9, "limits[0].on_failure", "there is no shared store"),
 ];
 
 /// Everything `check` prints of the good file with this in place of its rate, and its exit code.
