@@ -1,16 +1,23 @@
 //! The end of the process, or of a listener, while connections are tunnels.
 
-use super::{End, KEY, Socket, accepting, asking, close_code, first_frame, frame, masked, silent, switching};
+use super::{End, KEY, Noted, Socket, accepting, asking, close_code, first_frame, frame, masked, silent, switching};
 use crate::harness::{Gateway, Latch, Next, Origin, until};
 
 const DRAIN: &str = "shutdown: { delay: 0s, drain: 20s }";
 
 #[test]
 fn a_websocket_is_closed_on_both_sides_when_the_process_ends() {
-    let (origin, noted) = silent();
+    let (noted, passed) = (Noted::default(), Latch::default());
+    let (note, gate) = (noted.clone().taking(), passed.clone());
+    let origin = accepting(move |head, mut socket| {
+        assert_eq!(socket.read(masked(0x81, b"hello").len()), masked(0x81, b"hello"));
+        gate.open();
+        note(head, socket);
+    });
     let mut gateway = Gateway::before(&origin, &format!("{DRAIN}\naccess_log: {{ format: text, to: stdout }}"));
     let mut socket = Socket::websocket(gateway.addr(), "/");
     socket.send(masked(0x81, b"hello"));
+    passed.wait();
     gateway.signal("TERM");
     let (bytes, end) = socket.rest();
     assert_eq!((close_code(&bytes), end), (Some(1001), End::Fin));
@@ -19,8 +26,7 @@ fn a_websocket_is_closed_on_both_sides_when_the_process_ends() {
     socket.send(masked(0x88, b"\x03\xe9"));
     drop(socket);
     let (bytes, end) = noted.wait(1);
-    let (hello, close) = bytes.split_at(masked(0x81, b"hello").len());
-    assert_eq!((hello, close_code(close), end), (&*masked(0x81, b"hello"), Some(1001), End::Fin));
+    assert_eq!((close_code(&bytes), end), (Some(1001), End::Fin));
     until("the process has ended", || gateway.exit_code().is_some());
     assert_eq!(gateway.exit_code(), Some(0));
     until("it is logged", || gateway.access_log().contains("ended=drain"));

@@ -81,7 +81,9 @@ fn tcp_only_connects() {
     let origin = Origin::secure(Serve::showing(&pair, None), |_| Next::Close);
     let gateway = Gateway::start(&upstream(&[origin.addr()], &wrong, &format!("health: {{ type: tcp, {OFTEN} }}")));
     until("good checks", || checks(&gateway, "success") >= 3.0);
-    assert_eq!(checks(&gateway, "success"), gateway.metric("tollgate_health_checks_total", &[]));
+    // Checks go on meanwhile, so what is read later may be more.
+    let all = gateway.metric("tollgate_health_checks_total", &[]);
+    assert!(checks(&gateway, "success") >= all);
 }
 
 #[test]
