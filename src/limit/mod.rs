@@ -22,7 +22,7 @@ mod warmup;
 pub use calendar::{Calendar, CalendarUnit, Calendars, UnixWindow, UnknownZone, WallOffset};
 pub use key::{Key, KeyHasher, KeyParts};
 pub use quota::{Interned, Quota, QuotaError, QuotaId, Quotas};
-pub use sharing::{Consistency, OnFailure, Reach, Sharing};
+pub use sharing::{Consistency, OnFailure, Reach, Sharing, share_of};
 pub use sliding_log::Log;
 pub use space::{SpaceId, Spaces};
 pub use warmup::{Boost, Warmup};

@@ -49,12 +49,15 @@ impl Quota {
     /// spread evenly; never more than the whole.
     #[must_use]
     pub fn share_of(&self, instances: u32) -> Self {
-        let instances = u128::from(instances.max(1));
-        self.scaled(|cells| {
-            let share = (u128::from(cells) * 6).div_ceil(5 * instances);
-            u64::try_from(share).unwrap_or(cells).min(cells)
-        })
+        self.scaled(|cells| share_of(cells, instances))
     }
+}
+
+/// The same of a plain number, such as that of requests in flight.
+#[must_use]
+pub fn share_of(whole: u64, instances: u32) -> u64 {
+    let share = (u128::from(whole) * 6).div_ceil(5 * u128::from(instances.max(1)));
+    u64::try_from(share).unwrap_or(whole).min(whole)
 }
 
 #[cfg(test)]

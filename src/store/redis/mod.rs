@@ -198,10 +198,4 @@ fn signed(cells: u64) -> i64 {
     i64::try_from(cells).unwrap_or(i64::MAX)
 }
 
-/// See [`crate::limit::Quota::share_of`].
-fn share_of(max: u32, instances: u32) -> u32 {
-    let share = (u64::from(max) * 6).div_ceil(5 * u64::from(instances.max(1)));
-    u32::try_from(share).unwrap_or(max).min(max)
-}
-
 const TEND_EVERY: Duration = Duration::from_millis(100);

@@ -10,8 +10,8 @@ use dashmap::mapref::entry::Entry;
 
 use super::decide::Asking;
 use super::script::{self, Slots, SlotsAnswer};
-use super::{SharedStore, StoreKey, share_of};
-use crate::limit::{Key, OnFailure, SlotCharge};
+use super::{SharedStore, StoreKey};
+use crate::limit::{Key, OnFailure, SlotCharge, share_of};
 use crate::store::Store;
 
 /// How many slots of each key this process has.
@@ -108,7 +108,7 @@ impl SharedStore {
         let (verdict, counter) = match (answer, sharing.on_failure) {
             (Some(SlotsAnswer::Full { .. } | SlotsAnswer::Overtaken), _) => (Err(NoSlot::Full), &metrics.store),
             (Some(SlotsAnswer::Taken { .. }), _) => (Ok(()), &metrics.store),
-            (None, OnFailure::Local) if said.count > share_of(charge.max, self.link.instances()) => {
+            (None, OnFailure::Local) if u64::from(said.count) > share_of(charge.max.into(), self.link.instances()) => {
                 (Err(NoSlot::Full), &metrics.fallback)
             }
             (None, OnFailure::Local) => (Ok(()), &metrics.fallback),
