@@ -157,6 +157,7 @@ impl Exchange {
         offer: Option<&Offer>,
         heads: &dyn Heads,
     ) -> Result<(ResponseHead, Bytes), ExchangeError> {
+        a_turn().await;
         let mut interim = 0;
         loop {
             let (head, rest) = std::future::poll_fn(|cx| self.poll_head(method, cx)).await?;
@@ -337,6 +338,21 @@ impl Upload {
         }
         Poll::Ready(Ok(true))
     }
+}
+
+/// Lets everything else that is ready run first. So a worker reads all that has come in and then sends it on in one go, and an upstream on the
+/// same machine is woken once for all of it, not once for each request: see docs/performance.md for what that saves.
+/// `yield_now` would ask the system for events in between.
+async fn a_turn() {
+    let mut has_waited = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// The head at the front of `raw` and its length; `None` while it is incomplete.

@@ -120,6 +120,8 @@ impl MemoryStore {
     }
 
     /// The same for several charges in rooms of their own, as a request's are: first all locks, then all looks, then all or nothing written.
+    /// Apart, so that one charge does not pay for the larger frame.
+    #[inline(never)]
     fn charge_few(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes, now: Nanos) -> Option<bool> {
         let mut shards = [const { None }; INLINE];
         let mut last = None;
