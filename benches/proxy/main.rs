@@ -21,6 +21,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program: the table is its output")]
 
 mod load;
+#[path = "../common/machine.rs"]
+mod machine;
 mod options;
 mod origin;
 mod process;

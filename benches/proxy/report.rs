@@ -9,6 +9,7 @@ use anyhow::Result;
 
 use crate::Run;
 use crate::load::{Latency, Outcome};
+use crate::machine::machine;
 use crate::options::{Options, find_tool};
 use crate::process::{Cpu, ratio};
 use crate::proxies::{Case, Proxy};
@@ -62,9 +63,8 @@ impl Report {
         let versions: Vec<_> =
             options.proxies().filter(|proxy| !proxy.writes_access_log()).map(|proxy| version(proxy, options)).collect();
         let heading = format!(
-            "{}, {} cores, {}; {}. One worker on core {}, load and origin on core {}; {} × {} s.",
-            cpu_model(),
-            std::thread::available_parallelism()?,
+            "{}, {}; {}. One worker on core {}, load and origin on core {}; {} × {} s.",
+            machine(),
             first_line(Command::new("uname").args(["-s", "-r"])).unwrap_or_default(),
             versions.join(", "),
             options.proxy_core,
@@ -157,12 +157,6 @@ fn middle(mut values: Vec<f64>) -> f64 {
 
 fn range(samples: &[Sample], value: impl Fn(&Sample) -> f64) -> (f64, f64) {
     samples.iter().map(value).fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
-}
-
-fn cpu_model() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    name.map_or("unknown CPU", |(_, name)| name).to_owned()
 }
 
 /// `nginx 1.22.1` out of whatever the program prints about itself.
