@@ -25,7 +25,7 @@ use crate::policy::{Proceed, Route, UpstreamId};
 use crate::request::{Facts, grpc};
 use crate::respond::Answer;
 use crate::snapshot::{Listener, Snapshot, UpstreamKind};
-use crate::upstream::{ClientBody, Heads, Payload, Request, Response, TotalTimeout};
+use crate::upstream::{ClientBody, Destinations, Heads, Payload, Request, Response, TotalTimeout};
 
 /// Everything that decides what upstream sees.
 pub(super) struct Way<'a, 's> {
@@ -35,6 +35,8 @@ pub(super) struct Way<'a, 's> {
     pub(super) identity: &'a Identity<'a>,
     pub(super) proceed: &'a Proceed<'s>,
     pub(super) upstream: UpstreamId,
+    /// Of the generation that everything was decided by.
+    pub(super) destinations: &'a Destinations,
     pub(super) reads_response: bool,
     pub(super) total_timeout: Option<TotalTimeout>,
     /// What upstream may switch to.
@@ -87,7 +89,6 @@ pub(super) async fn forward(
         mirror::begin(gateway, way, mirror, permit, framing, body.as_mut());
     }
     let request = Request {
-        upstream: way.upstream,
         method: way.facts.method,
         heads: &Sayable { way, framing },
         framing,
@@ -98,7 +99,8 @@ pub(super) async fn forward(
         balance_key: affinity::key(way),
         conn: way.facts.conn,
     };
-    match gateway.client.exchange(permit, request).await {
+    let destination = way.destinations.get(way.upstream).ok_or(Answer::Unavailable)?;
+    match gateway.client.exchange(permit, &destination, request).await {
         Ok(Response { status, headers, body }) => Ok(Reply { status, headers, body }),
         Err(error) => {
             if error.request_body().is_none()

@@ -17,7 +17,7 @@ use crate::snapshot::{Current, LocalSnapshot};
 use crate::store::Store;
 use crate::telemetry::access_log::Sink;
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
-use crate::upstream::{Client, Shared};
+use crate::upstream::{Client, Destinations, Shared};
 
 /// What a [`Gateway`] is made of. All of it is shared with other workers but the log's sink.
 #[derive(Debug)]
@@ -109,6 +109,13 @@ impl Gateway {
             self.client.follow(&cached);
         }
         Rc::clone(&cached)
+    }
+
+    /// The configuration in force and its upstreams.
+    pub(super) fn in_force(&self) -> (LocalSnapshot, Destinations) {
+        // In this order: it is the snapshot's being looked at that makes the client follow.
+        let snapshot = self.snapshot();
+        (snapshot, self.client.destinations())
     }
 
     /// Seconds since the Unix epoch, by the clock on the wall.

@@ -21,7 +21,7 @@ use super::gateway::Gateway;
 use crate::admission::Permit;
 use crate::body::{BodyCopy, CopyTooLarge, RequestBody, Unread};
 use crate::headers::{EndToEndFields, EndToEndHead, Framing, ResponseHead, Unsayable};
-use crate::policy::{Mirror, UpstreamId};
+use crate::policy::Mirror;
 use crate::request::{ConnInfo, grpc};
 use crate::snapshot::{MirrorMetrics, UpstreamProtocol};
 use crate::telemetry::metrics::{Counter, Lane};
@@ -38,6 +38,7 @@ pub(super) fn begin(
 ) {
     let metrics = way.snapshot.route_metrics.get(usize::from(way.proceed.route.id.0)).and_then(|metrics| metrics.mirror.as_ref());
     let (Some(metrics), Some(upstream)) = (metrics, way.snapshot.upstreams.get(usize::from(mirror.upstream.0))) else { return };
+    let Some(destination) = way.destinations.get(mirror.upstream) else { return };
     // What is said on calls and tunnels is a conversation: a second partner would have to be answered.
     let is_call = grpc::is_call(way.facts.version, way.facts.headers, way.facts.method);
     if way.offer.is_some() || is_call || !gateway.mirrors(mirror.sample) {
@@ -65,8 +66,7 @@ pub(super) fn begin(
         gateway: Rc::clone(gateway),
         metrics: Arc::clone(metrics),
         _in_flight: InFlight::begin(metrics.in_flight.clone(), gateway.lane),
-        destination: gateway.client.destination(mirror.upstream),
-        upstream: mirror.upstream,
+        destination,
         permit: permit.of_copy(),
         method: way.facts.method.clone(),
         heads: OwnHeads {
@@ -90,8 +90,7 @@ struct Mirrored {
     gateway: Rc<Gateway>,
     metrics: Arc<MirrorMetrics>,
     _in_flight: InFlight,
-    destination: Option<Destination>,
-    upstream: UpstreamId,
+    destination: Destination,
     permit: Permit,
     method: Method,
     heads: OwnHeads,
@@ -127,7 +126,6 @@ impl Mirrored {
     async fn send(&self, body: Option<Bytes>) -> Option<u16> {
         let whole = |bytes| RequestBody::new(Unread::here(bytes), u64::MAX, self.patience);
         let request = Request {
-            upstream: self.upstream,
             method: &self.method,
             heads: &self.heads,
             framing: self.framing,
@@ -138,7 +136,7 @@ impl Mirrored {
             balance_key: self.balance_key,
             conn: &self.conn,
         };
-        let response = self.gateway.client.exchange_with(&self.permit, self.destination.clone(), request).await.ok()?;
+        let response = self.gateway.client.exchange(&self.permit, &self.destination, request).await.ok()?;
         let Received::Stream(mut body) = response.body else { return Some(response.status.as_u16()) };
         let mut left = MAX_ANSWER;
         while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {

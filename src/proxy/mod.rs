@@ -35,7 +35,7 @@ use crate::policy::{Action, Plan, plan};
 use crate::request::{ConnInfo, Facts, InFlight};
 use crate::respond::Answer;
 use crate::snapshot::{Listener, Snapshot};
-use crate::upstream::{Received, ResponseBody};
+use crate::upstream::{Destinations, Received, ResponseBody};
 
 use admit::Standing;
 use destination::Destination;
@@ -63,13 +63,21 @@ pub async fn handle(
     in_flight: InFlight,
     request: Request<ClientStream>,
 ) -> Response<GatewayBody> {
-    let snapshot = gateway.snapshot();
+    let (snapshot, destinations) = gateway.in_force();
     let conn = Rc::clone(&in_flight.conn);
     let (parts, body) = request.into_parts();
     let body = Unread::new(body, parts.version == Version::HTTP_2);
     let mut completion = Box::new(Completion::new(&gateway, &snapshot, &parts, in_flight));
     let mut standing = Standing::default();
-    let seen = Seen { gateway: &gateway, snapshot: &snapshot, listener, handover, conn: &conn, parts: &parts };
+    let seen = Seen {
+        gateway: &gateway,
+        snapshot: &snapshot,
+        destinations: &destinations,
+        listener,
+        handover,
+        conn: &conn,
+        parts: &parts,
+    };
     let mut reply = match decide(&seen, body, &mut completion, &mut standing).await {
         Ok(reply) => reply,
         Err(answer) => {
@@ -121,6 +129,7 @@ pub async fn handle(
 struct Seen<'s> {
     gateway: &'s Rc<Gateway>,
     snapshot: &'s Snapshot,
+    destinations: &'s Destinations,
     listener: &'s Listener,
     handover: &'s Handover,
     conn: &'s ConnInfo,
@@ -133,7 +142,7 @@ async fn decide<'s>(
     completion: &mut Completion,
     standing: &mut Standing<'s>,
 ) -> Result<Reply, Answer> {
-    let Seen { gateway, snapshot, listener, handover, conn, parts } = *seen;
+    let Seen { gateway, snapshot, destinations, listener, handover, conn, parts } = *seen;
     let facts = Facts::read(parts, conn, &snapshot.path_rules).map_err(Answer::Malformed)?;
     completion.saw(&facts);
     if local::ends_here(&facts) {
@@ -159,7 +168,7 @@ async fn decide<'s>(
         return Err(Answer::Loop);
     }
     let destination = Destination::of(&proceed.route.action, &identity);
-    let limited = destination.and_then(|destination| gateway.client.limited(destination.upstream));
+    let limited = destination.and_then(|destination| destinations.get(destination.upstream)?.limited());
     admit::admit(gateway, snapshot, &proceed, completion, standing, limited).await?;
     completion.goes_to(destination.and_then(|destination| destination.side));
     let (started, is_grpc) = (completion.started, completion.is_grpc());
@@ -179,6 +188,7 @@ async fn decide<'s>(
                 identity: &identity,
                 proceed: &proceed,
                 upstream,
+                destinations,
                 reads_response: admitted.reads_response,
                 total_timeout: forward::total_timeout(gateway, proceed.route, is_grpc.then_some(facts.headers), started)?,
                 offer: offer.as_deref(),

@@ -15,6 +15,7 @@ pub mod balance;
 mod bulkhead;
 mod chunked;
 mod connect;
+mod destination;
 mod download;
 mod echo;
 mod event;
@@ -57,13 +58,13 @@ use crate::admission::Permit;
 use crate::body::RequestBodyError;
 use crate::clock::deadline::Deadline;
 use crate::headers::{EndToEndFields, EndToEndHead, Framing, Offer, ResponseHead, Unsayable};
-use crate::policy::UpstreamId;
 use crate::request::ConnInfo;
 use crate::snapshot::{Endpoint, ProxyVersion, Snapshot};
 use crate::telemetry::metrics::{self, Counter, Lane, Registry};
 use crate::tls;
 
 pub use adaptive::{AdaptiveState, Limited, Place, Shed};
+pub use destination::{Destination, Destinations};
 pub use group::EndpointState;
 pub use health::Watch;
 pub use http1::{ClientBody, ExchangeError};
@@ -86,14 +87,11 @@ use transport::ConnectError;
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
-    clusters: RefCell<Vec<Rc<Cluster>>>,
+    /// Of the generation that was followed last.
+    clusters: RefCell<Destinations>,
     pools: RefCell<HashMap<PoolName, Rc<EndpointPool>>>,
     lane: Lane,
 }
-
-/// An upstream of one generation.
-#[derive(Debug, Clone)]
-pub struct Destination(Rc<Cluster>);
 
 /// Connections made with other TLS settings, for another name or without, are in other pools; so are those that begin with a header.
 type PoolName = (EndpointName, Option<(tls::Identity, ServerName<'static>)>, Option<ProxyVersion>);
@@ -116,8 +114,6 @@ pub trait Heads {
 
 /// What to send, where.
 pub struct Request<'a> {
-    /// The upstream.
-    pub upstream: UpstreamId,
     /// The method, which decides whether a response has a body and what may be tried again.
     pub method: &'a Method,
     /// The cleaned head.
@@ -236,13 +232,13 @@ impl Client {
     pub fn follow(&self, snapshot: &Snapshot) {
         let mut pools = self.pools.borrow_mut();
         let before = self.clusters.take();
-        let clusters: Vec<_> = snapshot
+        let clusters: Rc<[_]> = snapshot
             .upstreams
             .iter()
             .enumerate()
             .map(|(place, upstream)| {
                 let made_of = (snapshot.generation, upstream.endpoints());
-                if let Some(known) = before.get(place).filter(|known| known.is_of(&made_of)) {
+                if let Some(known) = before.0.get(place).filter(|known| known.is_of(&made_of)) {
                     return Rc::clone(known);
                 }
                 let identity = upstream.tls.as_ref().map(|tls| tls.identity());
@@ -273,15 +269,21 @@ impl Client {
             }
             keep
         });
-        *self.clusters.borrow_mut() = clusters;
+        *self.clusters.borrow_mut() = Destinations(clusters);
     }
 
     /// Closes connections that have been idle too long. Called by the worker's tick.
     pub fn sweep(&self, elapsed: Duration) {
-        for cluster in self.clusters.borrow().iter() {
+        for cluster in self.clusters.borrow().0.iter() {
             cluster.sweep(elapsed);
             ready::keep_ready(cluster);
         }
+    }
+
+    /// The upstreams of the generation that was followed last.
+    #[must_use]
+    pub fn destinations(&self) -> Destinations {
+        self.clusters.borrow().clone()
     }
 
     /// Carries out one exchange, and counts it against the upstream if it fails by the upstream's fault. Another endpoint or
@@ -289,46 +291,19 @@ impl Client {
     ///
     /// # Errors
     /// [`UpstreamError`] when there is no response to pass on.
-    pub fn exchange<'r>(
-        &'r self,
-        permit: &'r Permit,
-        request: Request<'r>,
-    ) -> impl Future<Output = Result<Response, UpstreamError>> + 'r {
-        // The request was planned on the generation that `clusters` follow, since nothing was awaited in between. From the first
-        // await on that may change, so the cluster is looked up once and kept.
-        self.exchange_with(permit, self.destination(request.upstream), request)
-    }
-
-    /// An upstream, for an exchange that begins later: by then the configuration may be another one.
-    #[must_use]
-    pub fn destination(&self, upstream: UpstreamId) -> Option<Destination> {
-        self.clusters.borrow().get(usize::from(upstream.0)).map(|cluster| Destination(Rc::clone(cluster)))
-    }
-
-    /// What an upstream's load is limited by, if that is found out.
-    #[must_use]
-    pub fn limited(&self, upstream: UpstreamId) -> Option<Rc<Limited>> {
-        self.clusters.borrow().get(usize::from(upstream.0))?.limited.clone()
-    }
-
-    /// [`Client::exchange`] with an upstream that has been looked up.
-    ///
-    /// # Errors
-    /// [`UpstreamError`] when there is no response to pass on.
-    pub async fn exchange_with(
+    pub async fn exchange(
         &self,
         permit: &Permit,
-        destination: Option<Destination>,
+        Destination(cluster): &Destination,
         request: Request<'_>,
     ) -> Result<Response, UpstreamError> {
-        let Some(Destination(cluster)) = destination else { return Err(UpstreamError::Saturated) };
         let result = if cluster.is_echo() {
             echo::answer(request.method, &request.heads.http1(), request.body).await.map_err(UpstreamError::from)
         } else if cluster.is_looked_after() || (cluster.may_share_connections() && request.offer.is_none()) {
             // Boxed, so that plain HTTP/1.1's future is no larger for it.
-            Box::pin(self.attempts(&cluster, permit, request)).await
+            Box::pin(self.attempts(cluster, permit, request)).await
         } else {
-            self.attempt(&cluster, permit, request).await
+            self.attempt(cluster, permit, request).await
         };
         if let Err(error) = &result {
             cluster.errors.count(error, self.lane);

@@ -238,6 +238,27 @@ fn a_reload_lets_those_who_wait_wait_to_their_end() {
 }
 
 #[test]
+fn who_waits_goes_where_he_would_have_gone_whatever_the_file_says_by_then() {
+    let (planned, other, copies) = (Origin::ok(), Origin::ok(), Origin::ok());
+    let at = |origin: &Origin| format!("{{ endpoints: ['http://{}'] }}", origin.addr());
+    let config = |upstreams: &str| {
+        let route = "{ name: all, match: { path: '/{*rest}' }, upstream: origin, mirror: { upstream: shadow } }";
+        format!("{SECONDS}\nroutes: [{route}]\nupstreams: {{ {upstreams} }}")
+    };
+    let known = format!("origin: {}, shadow: {}", at(&planned), at(&copies));
+    let gateway = Gateway::start(&config(&known));
+    assert_eq!(gateway.get("/").status, 200);
+    let mut clients = [1, 2, 3].map(|n| waiter(&gateway, n, GET));
+    // Every upstream has another place now, and in theirs are some that know nothing of the route.
+    let first = ["a", "b"].map(|name| format!("{name}: {}", at(&other))).join(", ");
+    gateway.reload(&config(&format!("{first}, {known}")));
+    assert!(waiting(&gateway) > 0, "somebody still waits when the new file is in force");
+    assert!(clients.iter_mut().all(|client| client.receive().outcome() == "200"));
+    assert_eq!((planned.lines().len(), other.lines()), (4, vec![]));
+    until("the copies have come", || copies.lines().len() == 4);
+}
+
+#[test]
 fn those_who_wait_are_served_before_a_drain_is_over() {
     let origin = Origin::ok();
     let mut gateway = Gateway::before(&origin, SECONDS);
