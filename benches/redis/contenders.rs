@@ -139,6 +139,7 @@ impl Shared {
             consistency: self.consistency,
             // What is kept warm is part of what it costs.
             on_failure: OnFailure::Local,
+            comes_back: false,
         };
         let charges: Vec<_> = self
             .limits

@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use crate::config::diagnostic::{Path, Problem};
-use crate::config::{self, Consistency, OnFailure};
+use crate::config::{self, Consistency, Cost, OnFailure};
 use crate::limit::{self, Reach, Sharing};
 
 impl Compiler<'_> {
@@ -34,7 +34,10 @@ impl Compiler<'_> {
             OnFailure::Open => limit::OnFailure::Open,
             OnFailure::Closed => limit::OnFailure::Closed,
         };
-        Some(Sharing { entity: 0, reach, consistency, on_failure })
+        let comes_back = limit.count.is_some()
+            || limit.refund.is_some()
+            || matches!(limit.cost, Some(Cost::ResponseHeader(_) | Cost::ResponseJson(_)));
+        Some(Sharing { entity: 0, reach, consistency, on_failure, comes_back })
     }
 
     fn needs_no_store(&mut self, limit: &config::Limit, path: &Path) {

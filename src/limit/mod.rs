@@ -104,6 +104,26 @@ pub struct Outcome {
     pub mark: u64,
 }
 
+impl Outcome {
+    /// What it says after a charge of `was` cells under `quota` has turned out to cost `is`, if nothing else has happened: where the counter itself is
+    /// too far away to be looked at again. Of sliding windows and logs the reset stays what it was.
+    #[must_use]
+    pub fn corrected(self, quota: &Quota, was: u64, is: u64) -> Self {
+        let (remaining, reset_after) = match quota.algorithm() {
+            Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                let time_of = |cells| quota.time_of(cells).unwrap_or(Nanos::MAX);
+                let backlog = self.reset_after.saturating_sub(time_of(was)).saturating_add(time_of(is));
+                (quota.cells_in(quota.capacity().saturating_sub(backlog)), backlog)
+            }
+            _ => {
+                let remaining = self.remaining.saturating_add(was).saturating_sub(is);
+                (remaining, if remaining >= self.limit { 0 } else { self.reset_after })
+            }
+        };
+        Self { remaining: remaining.min(self.limit), reset_after, ..self }
+    }
+}
+
 /// Conforms or exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {

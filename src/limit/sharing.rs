@@ -13,6 +13,8 @@ pub struct Sharing {
     pub consistency: Consistency,
     /// What happens while the store doesn't answer.
     pub on_failure: OnFailure,
+    /// Whether what was charged may come back when a response has been seen, at whatever gateway.
+    pub comes_back: bool,
 }
 
 /// For how many a limit counts together.

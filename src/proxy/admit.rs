@@ -16,7 +16,7 @@ use crate::policy::{Proceed, Window};
 use crate::respond::Answer;
 use crate::snapshot::Snapshot;
 use crate::store::redis::Asking;
-use crate::store::{Origin, Outcomes};
+use crate::store::{Origin, Outcomes, Taken};
 use crate::upstream::{Limited, Shed};
 
 /// Where a client stands: the window that its response reports.
@@ -63,6 +63,7 @@ pub(super) async fn admit<'s>(
                 && let Err(Shed) = completion.take_place(&limited, now)
             {
                 admission::give_back(&gateway.store, &proceed.charges, &decision.outcomes, &decision.origins, now);
+                standing.gave_back();
                 standing.look_again(gateway, now);
                 return Err(Answer::Shed);
             }
@@ -125,9 +126,27 @@ impl<'s> Standing<'s> {
         }))
     }
 
-    /// Looks again: the response has changed what was taken.
+    /// A charge came to cost something else, or nothing. What the shared store would say of it now is not worth asking it again.
+    pub(super) fn settled(&mut self, taken: &Taken, cost: u64) {
+        if let Some(Reported { outcome, charge, .. }) = &mut self.0
+            && charge.sharing.is_some()
+            && (charge.key, charge.space) == (taken.key, taken.space)
+        {
+            *outcome = outcome.corrected(&charge.quota.quota, taken.cost, cost);
+        }
+    }
+
+    /// The charge came back.
+    fn gave_back(&mut self) {
+        if let Some(Reported { outcome, charge, .. }) = &mut self.0
+            && charge.sharing.is_some()
+        {
+            *outcome = outcome.corrected(&charge.quota.quota, charge.cost, 0);
+        }
+    }
+
+    /// Looks again at what this process counts for itself: it has changed since it was taken.
     pub(super) fn look_again(&mut self, gateway: &Gateway, now: Nanos) {
-        // What the shared store would say is not worth asking it again.
         if let Some(Reported { outcome, charge, .. }) = &mut self.0
             && charge.sharing.is_none()
         {

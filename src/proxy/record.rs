@@ -292,9 +292,7 @@ impl Completion {
 
     /// Lets a response's head settle what it decides.
     pub(super) fn settle_head(&mut self, status: StatusCode, headers: &HeaderMap, standing: &mut Standing<'_>) {
-        if self.unsettled.head(&self.gateway, &self.snapshot, status, headers) {
-            standing.look_again(&self.gateway, self.gateway.clock.now());
-        }
+        self.unsettled.head(&self.gateway, &self.snapshot, (status, headers), standing);
     }
 
     fn finish(&mut self, end: End) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 
+use super::admit::Standing;
 use super::gateway::Gateway;
 use crate::body::usage::{FieldPath, UsageReader};
 use crate::clock::Nanos;
@@ -71,10 +72,16 @@ impl Unsettled {
         self.open.iter().any(reads)
     }
 
-    /// Settles what the head decides; whether there was anything.
-    pub(super) fn head(&mut self, gateway: &Gateway, snapshot: &Snapshot, status: StatusCode, headers: &HeaderMap) -> bool {
+    /// Settles what the head decides, so that the response says what is left after it.
+    pub(super) fn head(
+        &mut self,
+        gateway: &Gateway,
+        snapshot: &Snapshot,
+        (status, headers): (StatusCode, &HeaderMap),
+        standing: &mut Standing<'_>,
+    ) {
         if self.open.is_empty() {
-            return false;
+            return;
         }
         let now = gateway.clock.now();
         let before = self.open.len();
@@ -82,6 +89,7 @@ impl Unsettled {
         open.retain_mut(|open| match open.verdict(snapshot, status, headers) {
             Said::Cost(cost) => {
                 open.settle(gateway, snapshot, cost, now);
+                standing.settled(&open.taken, cost);
                 false
             }
             Said::InBody { path, max } => {
@@ -98,7 +106,9 @@ impl Unsettled {
                 place.is_some()
             }
         });
-        self.open.len() < before
+        if self.open.len() < before {
+            standing.look_again(gateway, now);
+        }
     }
 
     /// A piece of the body.

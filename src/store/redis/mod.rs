@@ -104,6 +104,9 @@ impl SharedStore {
         {
             return;
         }
+        if less > 0 {
+            self.leases.came_back(taken.key, less, now);
+        }
         let delta = if less > 0 { -signed(less) } else { signed(cost.saturating_sub(taken.cost)) };
         self.correct(memory, taken, delta, now);
     }

@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) lease: Lease,
     word: Word,
     denial: Denial,
+    /// When cells last went back from here.
+    returned: Nanos,
     /// When somebody began to ask for a block; 0 if nobody does.
     asking: Nanos,
     /// Until when it is not worth asking for one.
@@ -56,12 +58,13 @@ struct Word {
     resets: Nanos,
 }
 
-/// A charge of this cost or more is refused until then, under this generation of the configuration.
+/// What is refused until then without asking, under this generation of the configuration.
 #[derive(Debug, Clone, Copy, Default)]
 struct Denial {
     until: Nanos,
     /// Until when it is repeated beyond that while somebody asks.
     probed_until: Nanos,
+    /// The charge that was refused; of a pause the least.
     cost: u64,
     generation: u64,
     /// When it would pass, as far as the client should know: later than `until` where that is only how long we believe it.
@@ -83,6 +86,7 @@ impl Entry {
             lease: Lease::default(),
             word: Word::default(),
             denial: Denial::default(),
+            returned: 0,
             asking: 0,
             asks_after: 0,
         }
@@ -107,30 +111,28 @@ impl Entry {
 
     #[inline]
     pub(super) fn spend(&mut self, charge: &Charge<'_>, generation: u64, now: Nanos) -> Spend {
+        let quota = &charge.quota.quota;
         self.rate.note(charge.cost, now);
         if charge.cost <= self.lease.cells && self.lease.cells > 0 {
             self.lease.cells -= charge.cost;
             self.lease.needed = self.lease.needed.max(now);
             let refill = self.lease.cells <= self.lease.block / 2 && self.may_ask(now) && !self.is_denied(1, generation, now);
-            return Spend::Spent { outcome: self.outcome(Verdict::Conforms, now), window: self.lease.window, refill };
+            return Spend::Spent { outcome: self.outcome(quota, Verdict::Conforms, now), window: self.lease.window, refill };
         }
         match self.passes_at(charge, generation, now) {
             Some(passes) => {
                 let verdict = Verdict::Exceeds { retry_after: passes.saturating_sub(now).max(1) };
-                Spend::Denied { outcome: self.outcome(verdict, now) }
+                Spend::Denied { outcome: self.outcome(quota, verdict, now) }
             }
             None => Spend::Ask,
         }
     }
 
-    /// Whether the cells could be put back.
+    /// Whether the cells could be put back; if not, the caller gives them to the store.
     pub(super) fn unspend(&mut self, window: u64, cells: u64, now: Nanos) -> bool {
         let is_same = self.lease.block > 0 && self.lease.window == window && now < self.lease.ends;
         if is_same {
             self.lease.cells = self.lease.cells.saturating_add(cells);
-        } else {
-            // The caller gives them to the store.
-            self.came_back(cells);
         }
         is_same
     }
@@ -226,10 +228,13 @@ impl Entry {
             Verdict::Conforms if answer.outcome.remaining == 0 && pause > 0 => (pause, 1),
             Verdict::Conforms | Verdict::Never => return,
         };
+        // What went back a moment ago may not have been there yet when the store said so.
+        let is_settled = sent >= self.returned.saturating_add(ON_ITS_WAY);
+        let life = if is_settled { rules::life(charge, self.is_leased).max(pause) } else { pause };
         // Ours may be believed until it would pass if it was asked in the first moment that the store can have been; a client is
         // told to wait as if it had been the last one.
         let until = sent.saturating_add(retry_after.max(pause));
-        let believed = until.min(sent.saturating_add(rules::life(quota, self.is_leased)));
+        let believed = until.min(sent.saturating_add(life));
         let denial = Denial {
             until: believed,
             probed_until: believed.saturating_add(pause),
@@ -253,31 +258,21 @@ impl Entry {
         !is_over && cost >= self.denial.cost && self.denial.generation == generation
     }
 
-    /// When a charge that the store would refuse now passes; `None` if it might not.
+    /// When a charge passes that the store would refuse now; `None` if it might not, or if only the store knows how long.
     fn passes_at(&self, charge: &Charge<'_>, generation: u64, now: Nanos) -> Option<Nanos> {
-        let quota = &charge.quota.quota;
-        if charge.cost == 0 {
+        let (quota, denial) = (&charge.quota.quota, &self.denial);
+        if charge.cost == 0 || charge.cost > quota.largest_cost() || !self.is_denied(charge.cost, generation, now) {
             return None;
         }
-        if self.is_denied(charge.cost, generation, now) {
-            let larger = if Course::of(quota) == Course::Window { 0 } else { charge.cost - self.denial.cost };
-            return Some(self.denial.passes.saturating_add(quota.time_of(larger)?));
-        }
-        // What is multiplied for a newcomer was another quota when it was asked about.
-        if charge.warmup.is_some() || !self.is_fresh(quota, now) {
-            return None;
-        }
-        let most = self.word.most_left(quota, now)?;
-        let short = charge.cost.checked_sub(most).filter(|short| *short > 0)?;
         match Course::of(quota) {
-            Course::Window => Some(self.word.ends),
-            _ => Some(now.saturating_add(quota.time_of(short)?)),
+            _ if charge.cost == denial.cost => Some(denial.passes),
+            Course::Window => Some(denial.passes),
+            Course::Steady => {
+                let longer = quota.time_of(charge.cost)?.saturating_sub(quota.time_of(denial.cost)?);
+                Some(denial.passes.saturating_add(longer))
+            }
+            Course::Fading | Course::Unknown => None,
         }
-    }
-
-    /// Whether what the store said is recent enough to go by.
-    fn is_fresh(&self, quota: &Quota, now: Nanos) -> bool {
-        self.word.limit > 0 && now < self.word.sent.saturating_add(rules::life(quota, self.is_leased))
     }
 
     /// How much the store probably has.
@@ -291,16 +286,21 @@ impl Entry {
         }
     }
 
-    /// The numbers to report: what the store said it had left and what is left here, and nothing that may have come back since.
+    /// The numbers to report: what the store said it had left, what has come back steadily since, and what is left here.
     #[inline]
-    fn outcome(&self, verdict: Verdict, now: Nanos) -> Outcome {
-        let Word { limit, remaining, resets, .. } = self.word;
+    fn outcome(&self, quota: &Quota, verdict: Verdict, now: Nanos) -> Outcome {
+        let Word { limit, resets, .. } = self.word;
+        let backlog = resets.saturating_sub(now);
+        let remaining = match Course::of(quota) {
+            Course::Steady => quota.cells_in(quota.capacity().saturating_sub(backlog)),
+            _ => self.word.remaining,
+        };
         let wait = if let Verdict::Exceeds { retry_after } = verdict { retry_after } else { 0 };
         Outcome {
             verdict,
             limit,
             remaining: remaining.saturating_add(self.lease.cells).min(limit),
-            reset_after: resets.saturating_sub(now).max(wait),
+            reset_after: backlog.max(wait),
             delay: 0,
             boost: Boost::NONE,
             mark: self.lease.mark,
@@ -311,10 +311,11 @@ impl Entry {
         now >= self.asks_after && (self.asking == 0 || now >= self.asking.saturating_add(PATIENCE))
     }
 
-    /// The store has these again, so what it denied may pass.
-    fn came_back(&mut self, cells: u64) {
+    /// The store has these again, or is about to, so what it denied may pass.
+    pub(super) fn came_back(&mut self, cells: u64, now: Nanos) {
         self.word.remaining = self.word.remaining.saturating_add(cells).min(self.word.limit);
         self.denial = Denial::default();
+        self.returned = now;
     }
 
     /// An administrator did something: believe nothing.
@@ -354,7 +355,7 @@ impl Entry {
             return None;
         }
         if now < ends {
-            self.came_back(cells);
+            self.came_back(cells, now);
         }
         Some(Return { taken: Taken { cost: cells, mark, ..self.taken(&quota) }, window })
     }
@@ -375,19 +376,6 @@ impl Entry {
 }
 
 impl Word {
-    /// More than this the store can't have left at `now`, unless cells were given back. `None` if nothing can be said.
-    fn most_left(&self, quota: &Quota, now: Nanos) -> Option<u64> {
-        match Course::of(quota) {
-            Course::Window => (now < self.ends).then_some(self.remaining),
-            // What comes back is at most `L` cells per period; one more for what was rounded off the answer, and one for now.
-            Course::Fading | Course::Steady => {
-                let come = quota.cells_in(now.saturating_sub(self.sent)).saturating_add(2);
-                Some(self.remaining.saturating_add(come))
-            }
-            Course::Unknown => None,
-        }
-    }
-
     /// How long cells that are taken now may be spent, as far as known.
     fn ends_in(&self, quota: &Quota, now: Nanos) -> Nanos {
         match Course::of(quota) {
@@ -409,5 +397,7 @@ fn is_worth_returning(quota: &Quota, is_current: bool) -> bool {
 const IDLE: Nanos = 3 * HORIZON;
 /// After this long an answer that never came does not keep others from asking.
 const PATIENCE: Nanos = SECOND;
+/// After this long, what was given back has come to the store.
+const ON_ITS_WAY: Nanos = HORIZON;
 /// How long nobody asks for a block after there was none.
 const HOLD_OFF: Nanos = HORIZON / 8;

@@ -5,9 +5,9 @@
 //! admits more than its limit; of GCRA at most what is leased comes on top of a burst. Cells end with the window they came from, counted from when
 //! the question was *sent*: early rather than late. What nobody needs goes back.
 //!
-//! Beside its lease an entry remembers what the store last said. A denial is repeated until it can have changed (the negative cache), and a
-//! charge larger than what could be left by now is refused as well (the shadow). Both live for seconds at most, because other gateways give
-//! cells back and administrators reset counters.
+//! Beside its lease an entry remembers what the store last refused, and repeats it until it can have changed (the negative cache): for seconds at
+//! most, because other gateways give cells back and administrators reset counters, and for a moment where responses give back what was charged.
+//! Only where it is known how long a larger charge would have to wait, that is refused as well.
 //!
 //! Knows no connections, keys of the store or configuration: time, the number of instances and the answers are arguments. `mod` is the
 //! table that threads share; `shard` what is behind one lock; `entry` what is known of one counter; `rate` how busy it is;
@@ -130,6 +130,13 @@ impl Leases {
     pub fn unanswered(&self, key: Key, sent: Nanos, now: Nanos) {
         if let Some(mut shard) = self.lock(key) {
             shard.unanswered(key, sent, now);
+        }
+    }
+
+    /// Cells are on their way back to the store, and not from a lease.
+    pub fn came_back(&self, key: Key, cells: u64, now: Nanos) {
+        if let Some(mut shard) = self.lock(key) {
+            shard.came_back(key, cells, now);
         }
     }
 

@@ -77,10 +77,15 @@ pub(super) fn pause(quota: &Quota, sixteenths: u64, instances: u32) -> Nanos {
     longest.min(HORIZON * 16 * REFUSED_AT_ONCE / sixteenths.max(1))
 }
 
-/// For how long what the store said is believed. Of leased counters other gateways give cells back as a matter of course, when they
-/// become idle; of others only when a response is refunded, or a place in a queue.
-pub(super) fn life(quota: &Quota, is_leased: bool) -> Nanos {
-    if is_leased || quota.max_delay() > 0 { SECOND } else { 5 * SECOND }
+/// For how long a refusal is believed. Cells of leased counters go back when a gateway becomes idle; those that responses settle, and places in a
+/// queue, may come back with every request, at any gateway.
+pub(super) fn life(charge: &Charge<'_>, is_leased: bool) -> Nanos {
+    let comes_back = charge.quota.quota.max_delay() > 0 || charge.sharing.is_some_and(|sharing| sharing.comes_back);
+    match (comes_back, is_leased) {
+        (true, _) => HORIZON,
+        (false, true) => SECOND,
+        (false, false) => 5 * SECOND,
+    }
 }
 
 /// Cells of a limit per instance below which every decision is the store's.

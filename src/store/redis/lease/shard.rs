@@ -81,6 +81,12 @@ impl Shard {
         }
     }
 
+    pub(super) fn came_back(&mut self, key: Key, cells: u64, now: Nanos) {
+        if let Some(entry) = self.find(key) {
+            entry.came_back(cells, now);
+        }
+    }
+
     pub(super) fn forget(&mut self, key: Key) {
         if let Some(entry) = self.find(key) {
             entry.forget();

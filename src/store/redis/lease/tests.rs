@@ -300,20 +300,75 @@ fn a_denial_is_believed_for_seconds_and_told_in_full() {
 }
 
 #[test]
-fn the_shadow_refuses_what_cannot_be_left() {
-    for (algorithm, largest) in [(Algorithm::FixedWindow, 10), (Algorithm::Gcra, 110), (Algorithm::SlidingWindow, 110)] {
+fn what_an_admission_left_over_refuses_nobody() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::Gcra, Algorithm::SlidingWindow, Algorithm::SlidingLog] {
         let bench = Bench::new();
         let quota = bench.quota(1000, algorithm);
-        bench.told(&charge(&quota, 1), conforms(10), SECOND);
-        let later = SECOND + 100 * MS;
-        assert_eq!(bench.denied(&charge(&quota, largest), 1, later), None, "{algorithm:?}");
-        assert!(bench.denied(&charge(&quota, largest + 3), 1, later).is_some(), "{algorithm:?}");
-        assert_eq!(bench.denied(&charge(&quota, 1000), 1, SECOND + 5 * SECOND), None, "{algorithm:?} for seconds only");
+        bench.told(&charge(&quota, 1), conforms(0), SECOND);
+        assert_eq!(bench.denied(&charge(&quota, 500), 1, SECOND + 1), None, "{algorithm:?}: cells may have come back");
     }
+}
+
+#[test]
+fn a_larger_charge_is_refused_only_where_its_wait_is_known() {
+    let larger = |algorithm| {
+        let bench = Bench::new();
+        let quota = bench.quota(1000, algorithm);
+        bench.told(&charge(&quota, 3), exceeds(0, 10 * MS), SECOND);
+        [5, 1000, 1001].map(|cost| bench.denied(&charge(&quota, cost), 1, SECOND))
+    };
+    assert_eq!(larger(Algorithm::FixedWindow), [Some(10 * MS), Some(10 * MS), None], "all of it comes back at once");
+    assert_eq!(larger(Algorithm::Gcra), [Some(12 * MS), Some(1007 * MS), None], "cell by cell");
+    assert_eq!(larger(Algorithm::SlidingWindow), [None; 3]);
+    assert_eq!(larger(Algorithm::SlidingLog), [None; 3]);
+}
+
+#[test]
+fn what_is_told_of_a_refusal_is_what_the_store_would_say_by_then() {
     let bench = Bench::new();
-    let log = bench.quota(1000, Algorithm::SlidingLog);
-    bench.told(&charge(&log, 1), conforms(0), SECOND);
-    assert_eq!(bench.denied(&charge(&log, 1), 1, SECOND), None, "all of it may come back at any time");
+    let quota = bench.quota(1000, Algorithm::Gcra);
+    let hundred = charge(&quota, 100);
+    bench.told(
+        &hundred,
+        Answer { outcome: Outcome { reset_after: 950 * MS, ..exceeds(50, 50 * MS).outcome }, ..exceeds(50, 50 * MS) },
+        SECOND,
+    );
+    let Spend::Denied { outcome } = bench.leases.spend(&hundred, 1, SECOND + 20 * MS) else { panic!("it is asked about") };
+    assert_eq!(outcome.verdict, Verdict::Exceeds { retry_after: 30 * MS });
+    assert_eq!((outcome.remaining, outcome.reset_after), (70, 930 * MS));
+}
+
+#[test]
+fn what_responses_may_give_back_is_believed_for_a_moment() {
+    let bench = Bench::new();
+    let quota = bench.quota(1, Algorithm::FixedWindow);
+    let sharing = |comes_back| crate::limit::Sharing {
+        entity: 0,
+        reach: Reach::Narrow,
+        consistency: crate::limit::Consistency::Strict,
+        on_failure: crate::limit::OnFailure::Open,
+        comes_back,
+    };
+    for (comes_back, later) in [(false, Some(300 * MS)), (true, None)] {
+        let one = Charge { sharing: Some(sharing(comes_back)), ..charge(&quota, 1) };
+        bench.told(&one, exceeds(0, 500 * MS), SECOND);
+        assert_eq!(bench.denied(&one, 1, SECOND), Some(500 * MS));
+        assert_eq!(bench.denied(&one, 1, SECOND + 200 * MS), later, "{comes_back}");
+    }
+}
+
+#[test]
+fn a_refusal_that_knows_nothing_of_what_is_on_its_way_is_not_remembered() {
+    let bench = Bench::new();
+    let quota = bench.quota(1000, Algorithm::FixedWindow);
+    let one = charge(&quota, 1);
+    bench.told(&one, exceeds(0, 400 * MS), SECOND);
+    bench.leases.came_back(one.key, 1, SECOND + MS);
+    assert_eq!(bench.denied(&one, 1, SECOND + MS), None, "it may pass now");
+    bench.told(&one, exceeds(0, 399 * MS), SECOND + 2 * MS);
+    assert_eq!(bench.denied(&one, 1, SECOND + 2 * MS), None, "the store may have said so before the cell had come");
+    bench.told(&one, exceeds(0, 200 * MS), SECOND + 200 * MS);
+    assert_eq!(bench.denied(&one, 1, SECOND + 200 * MS), Some(200 * MS));
 }
 
 #[test]
