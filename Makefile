@@ -9,8 +9,8 @@ ARGS ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## all tests; installs curl, openssl, wrk and redis-server first when they are missing (Debian)
-	@.ci/install curl openssl wrk redis-server
+test: ## all tests; installs curl, openssl, wrk, redis-server and faketime first when they are missing (Debian)
+	@.ci/install curl openssl wrk redis-server faketime
 	$(CARGO) test --locked
 
 clients: ## curl, gRPC, WebSocket and other clients through the gateway; ARGS="httpx ws" takes some of them

@@ -105,7 +105,7 @@ impl SharedStore {
             return;
         }
         if less > 0 {
-            self.leases.came_back(taken.key, less, now);
+            self.leases.came_back(taken.key, &taken.quota.quota, less, now);
         }
         let delta = if less > 0 { -signed(less) } else { signed(cost.saturating_sub(taken.cost)) };
         self.correct(memory, taken, delta, now);

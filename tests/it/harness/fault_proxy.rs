@@ -21,6 +21,8 @@ pub(crate) enum Network {
     Slow(Duration),
     /// Nothing goes through; connections stay, and new ones are taken.
     Frozen,
+    /// The server hears everything; its answers wait.
+    Unanswered,
     /// The first connection goes silent; the others are sound.
     OneIsSilent,
     /// The server hears everything; the next of its answers is lost with its connection, and then all is sound.
@@ -124,8 +126,8 @@ impl State {
                     return true;
                 }
                 Network::OneIsSilent if number > 0 => return true,
-                Network::Frozen | Network::OneIsSilent => network = self.wait(network),
-                Network::ForgetsAnAnswer if way == Way::ToServer => return true,
+                Network::Unanswered | Network::ForgetsAnAnswer if way == Way::ToServer => return true,
+                Network::Frozen | Network::Unanswered | Network::OneIsSilent => network = self.wait(network),
                 Network::ForgetsAnAnswer => {
                     *network = Network::Sound;
                     return false;

@@ -1,6 +1,6 @@
 //! The gateway under test: the real binary with a configuration file of its own, on free ports.
 
-use super::{Client, DEADLINE, H2Origin, Origin, Response, happens, until};
+use super::{Client, DEADLINE, H2Origin, Origin, Response, Skew, happens, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -56,6 +56,15 @@ impl Gateway {
         shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), binary()]);
         let (dir, config) = written(&complete(yaml, &origin.addr().to_string()));
         Self::run(shell, dir, &config, origin.addr().to_string())
+    }
+
+    /// The same as [`Self::before`], with a clock that is wrong.
+    pub(crate) fn before_at(origin: &Origin, yaml: &str, skew: Skew) -> Self {
+        let origin = origin.addr().to_string();
+        let (dir, config) = written(&complete(yaml, &origin));
+        let mut command = Command::new(binary());
+        skew.apply(&mut command);
+        Self::run(command, dir, &config, origin)
     }
 
     fn launch(yaml: &str, origin: String) -> Self {

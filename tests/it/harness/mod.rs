@@ -10,6 +10,7 @@
 //! * [`Dns`] is a name server that says what a test wants.
 //! * [`Client`] speaks HTTP/1 and [`H2`] HTTP/2, byte by byte.
 //! * [`RedisServer`] starts `redis-server` on a free port and ends it by process id.
+//! * [`Skew`] gives a gateway a wrong clock.
 //! * [`Table`] runs every row of a table and reports all that failed.
 //!
 //! No test sleeps to be right: it waits for a condition with [`until`].
@@ -25,6 +26,7 @@ mod origin;
 pub(crate) mod redis;
 mod redis_cluster;
 mod redis_sentinel;
+mod skew;
 mod table;
 mod tls;
 
@@ -39,6 +41,7 @@ pub(crate) use origin::{Ending, Exchange, Exchange as OriginExchange, Next, Orig
 pub(crate) use redis::{RedisClient, RedisServer};
 pub(crate) use redis_cluster::Cluster;
 pub(crate) use redis_sentinel::{MASTER, Sentinels};
+pub(crate) use skew::Skew;
 pub(crate) use table::{Sees, Table, fits, reached};
 pub(crate) use tls::{Authority, Dial, Leaf, Serve, Wire, fingerprint};
 

@@ -158,7 +158,7 @@ fn one_silent_connection_of_several_is_replaced() {
     let linked = Linked::connected(settings);
     proxy.set(Network::OneIsSilent);
     // Nobody need ask for it to be found, and the others' keys are no worse for it.
-    until("new connections are made", || linked.metric("tollgate_store_rebuilds_total{result=\"connected\"}") == 2);
+    until("new connections are made", || linked.metric("tollgate_store_rebuilds_total{result=\"connected\"}") >= 2);
     assert_eq!(linked.metric("tollgate_store_breaker_opened_total"), 0);
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
     assert_eq!(keys.map(|key| linked.count(key)), [Ok(1); 8]);
@@ -226,6 +226,8 @@ fn a_server_that_loads_its_data_is_left_alone() {
     let mut client = server.client();
     client.send_bytes(b"DEBUG RELOAD NOSAVE\r\n");
     until("it loads", || linked.trouble().contains("Loading") || linked.count("a") == Err(Fault::Refused(Refusal::Loading)));
+    // That was long enough.
+    assert_eq!(server.command(&["CONFIG", "SET", "key-load-delay", "0"]), "OK");
     linked.comes_back("a");
     assert!(linked.count("a").is_ok());
 }

@@ -45,22 +45,26 @@ impl Store {
         self.client.ask(&words("EVAL", invocation.script.text, invocation))
     }
 
-    /// Runs many at once, by name, on one key. Each must leave it with a time to live, if it is there; then it gets one that is
-    /// longer than the test, whose time is not the server's.
+    /// Runs many at once, by name, on one key. Each must leave it with a time to live, if it is there; then, in the same transaction, it gets one
+    /// that is longer than the test, whose time is not the server's.
     fn run_lasting(&mut self, invocations: &[Invocation], key: &str) -> Vec<Value> {
         let (mut bytes, mut after) = (Vec::new(), Vec::new());
         put(&mut after, &["PTTL", key]);
         put(&mut after, &["PEXPIRE", key, "1000000"]);
+        put(&mut after, &["EXEC"]);
         for invocation in invocations {
+            put(&mut bytes, &["MULTI"]);
             put(&mut bytes, &words("EVALSHA", &invocation.script.sha, invocation));
             bytes.extend_from_slice(&after);
         }
         self.client.send_bytes(&bytes);
         let reply_to = |_| {
-            let reply = self.client.reply();
-            let (left, _) = (self.client.reply(), self.client.reply());
+            // That it begins, and that each of the three is queued.
+            (0..4).for_each(|_| drop(self.client.reply()));
+            let Value::Array(mut replies) = self.client.reply() else { panic!("a transaction was not run") };
+            let left = &replies[1];
             assert!(matches!(left, Value::Int(-2 | 1..)), "a time to live of {left:?}");
-            reply
+            replies.swap_remove(0)
         };
         invocations.iter().map(reply_to).collect()
     }

@@ -38,3 +38,21 @@ fn the_numbers_in_headers_are_of_all_gateways() {
     assert_eq!((refused.status, refused.header("x-ratelimit-remaining")), (429, Some("0")));
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
 }
+
+/// What is leased is this gateway's to spend, and counted once.
+#[test]
+fn no_more_is_said_to_remain_than_does_while_cells_are_leased() {
+    let redis = RedisServer::start();
+    let limits = "limits: [{ name: a, per: global, rate: 400/30d, algorithm: fixed_window }]\n";
+    let gateway = Gateway::start(&format!("{}{limits}{ANSWERED}", store(&redis, "")));
+    until("the store is joined", || gateway.metric("tollgate_store_up", &[]) > 0.5);
+    let mut client = gateway.client();
+    for left in (0..400).rev() {
+        let response = client.get("/").response();
+        let said: u64 = response.header("x-ratelimit-remaining").unwrap().parse().unwrap();
+        // Cells that are on their way here are neither the store's nor ours.
+        assert!(response.status == 200 && said <= left, "{left} remain: {response:?}");
+    }
+    assert_eq!(client.get("/").status(), 429);
+    assert!(gateway.metric("tollgate_store_decisions_total", &[("source", "lease")]) > 100.0, "{}", gateway.metrics());
+}

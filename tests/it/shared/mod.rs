@@ -47,13 +47,6 @@ struct Load {
     admitted: u64,
     refused: u64,
     others: Vec<u16>,
-    lasted: Duration,
-}
-
-impl Load {
-    fn offered(&self) -> u64 {
-        self.admitted + self.refused
-    }
 }
 
 /// Connections to each of some gateways, each of which asks for `path` again and again for a time.
@@ -73,8 +66,7 @@ fn load(gateways: &[Gateway], connections: &[usize], path: &str, time: Duration)
         }
         load
     });
-    let lasted = start.elapsed();
-    loads.into_iter().fold(Load { lasted, ..Load::default() }, |mut sum, load| {
+    loads.into_iter().fold(Load::default(), |mut sum, load| {
         sum.admitted += load.admitted;
         sum.refused += load.refused;
         sum.others.extend(load.others);

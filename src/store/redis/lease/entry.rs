@@ -17,9 +17,8 @@ pub(super) struct Entry {
     entity: u64,
     quota: QuotaId,
     rate: Rate,
-    /// Whether leasing pays at present, and among how many instances.
+    /// Whether leasing pays at present.
     is_leased: bool,
-    instances: u32,
     pub(super) lease: Lease,
     word: Word,
     denial: Denial,
@@ -82,7 +81,6 @@ impl Entry {
             quota: charge.quota.id,
             rate,
             is_leased: false,
-            instances: 1,
             lease: Lease::default(),
             word: Word::default(),
             denial: Denial::default(),
@@ -139,7 +137,6 @@ impl Entry {
 
     pub(super) fn block(&mut self, charge: &Charge<'_>, reach: Reach, instances: u32, now: Nanos) -> u64 {
         let sixteenths = self.rate.sixteenths(now);
-        self.instances = instances;
         self.is_leased = rules::may_lease(charge, instances) && rules::pays(sixteenths, reach, self.is_leased);
         if !self.is_leased || !self.may_ask(now) {
             return 0;
@@ -182,12 +179,15 @@ impl Entry {
         self.asked(told.sent);
         let is_newest = told.sent >= self.word.sent;
         if is_newest {
+            let quota = &charge.quota.quota;
+            let resets = answer.outcome.reset_after.saturating_add(drains_in(quota, answer.granted));
             self.word = Word {
                 sent: told.sent,
                 limit: answer.outcome.limit,
-                remaining: answer.outcome.remaining,
+                // What was granted is ours now.
+                remaining: answer.outcome.remaining.saturating_sub(answer.granted),
                 ends: told.sent.saturating_add(answer.until_end),
-                resets: told.sent.saturating_add(answer.outcome.reset_after),
+                resets: told.sent.saturating_add(resets),
             };
             self.note_denial(charge, answer, told);
         }
@@ -221,11 +221,12 @@ impl Entry {
 
     fn note_denial(&mut self, charge: &Charge<'_>, answer: &Answer, Told { generation, sent, now }: Told) {
         let quota = &charge.quota.quota;
-        let pause = if self.is_leased { rules::pause(quota, self.rate.sixteenths(now), self.instances) } else { 0 };
+        let pause =
+            if self.is_leased { rules::pause(quota, self.rate.sixteenths(now), self.word.ends_in(quota, now)) } else { 0 };
         let (retry_after, cost) = match answer.outcome.verdict {
             Verdict::Exceeds { retry_after } => (retry_after, charge.cost),
             // The last cells went: the next one that comes is not worth a question of its own.
-            Verdict::Conforms if answer.outcome.remaining == 0 && pause > 0 => (pause, 1),
+            Verdict::Conforms if self.word.remaining == 0 && pause > 0 => (pause, 1),
             Verdict::Conforms | Verdict::Never => return,
         };
         // What went back a moment ago may not have been there yet when the store said so.
@@ -312,7 +313,8 @@ impl Entry {
     }
 
     /// The store has these again, or is about to, so what it denied may pass.
-    pub(super) fn came_back(&mut self, cells: u64, now: Nanos) {
+    pub(super) fn came_back(&mut self, quota: &Quota, cells: u64, now: Nanos) {
+        self.word.resets = self.word.resets.saturating_sub(drains_in(quota, cells));
         self.word.remaining = self.word.remaining.saturating_add(cells).min(self.word.limit);
         self.denial = Denial::default();
         self.returned = now;
@@ -355,7 +357,7 @@ impl Entry {
             return None;
         }
         if now < ends {
-            self.came_back(cells, now);
+            self.came_back(&quota, cells, now);
         }
         Some(Return { taken: Taken { cost: cells, mark, ..self.taken(&quota) }, window })
     }
@@ -386,6 +388,11 @@ impl Word {
             _ => quota.period() - now.saturating_sub(self.ends) % quota.period(),
         }
     }
+}
+
+/// How much later nothing is used any more for so many cells.
+fn drains_in(quota: &Quota, cells: u64) -> Nanos {
+    if Course::of(quota) == Course::Steady { quota.time_of(cells).unwrap_or(Nanos::MAX) } else { 0 }
 }
 
 /// Whether cells can still go back: a fixed window that is over does not take any; of a sliding one they still weigh.

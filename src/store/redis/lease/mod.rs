@@ -134,9 +134,9 @@ impl Leases {
     }
 
     /// Cells are on their way back to the store, and not from a lease.
-    pub fn came_back(&self, key: Key, cells: u64, now: Nanos) {
+    pub fn came_back(&self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
         if let Some(mut shard) = self.lock(key) {
-            shard.came_back(key, cells, now);
+            shard.came_back(key, quota, cells, now);
         }
     }
 

@@ -67,11 +67,13 @@ pub(super) fn block(quota: &Quota, sixteenths: u64, left: u64, instances: u32, e
 
 /// How long after a denial a leased counter is not asked again although a cell may have come back: while a block gathers, but so that of those who come
 /// meanwhile no more than [`REFUSED_AT_ONCE`] are refused. What gathers stays in the store, so it must be far less than what fits there.
-/// What gathers at the end of a sliding window is room lost, so all `instances` together ask more often then: [`PROBES`] times in [`HORIZON`].
-pub(super) fn pause(quota: &Quota, sixteenths: u64, instances: u32) -> Nanos {
+/// What has gathered when a sliding window ends is room lost. So the pauses get shorter towards the end, each half of what is left of the window: what
+/// gathered in one can be spent after it.
+pub(super) fn pause(quota: &Quota, sixteenths: u64, ends_in: Nanos) -> Nanos {
     let longest = match Course::of(quota) {
         Course::Steady => HORIZON.min(quota.capacity() / 4),
-        Course::Fading => (quota.period() / 20).min(HORIZON / PROBES * u64::from(instances.max(1))).min(HORIZON),
+        // The last of them is a sixty-fourth, so less than that is lost.
+        Course::Fading => (quota.period() / 16).min(HORIZON).min(ends_in / 2).max(quota.period() / 64),
         Course::Window | Course::Unknown => return 0,
     };
     longest.min(HORIZON * 16 * REFUSED_AT_ONCE / sixteenths.max(1))
@@ -92,8 +94,6 @@ pub(super) fn life(charge: &Charge<'_>, is_leased: bool) -> Nanos {
 const LEAST_SHARE: u64 = 20;
 /// More than a block should last, because load is seldom spread evenly.
 const AHEAD: Nanos = 3 * HORIZON;
-/// Questions after denials of all instances in [`HORIZON`]: 200 a second.
-const PROBES: u64 = 20;
 /// How many requests may be refused on one denial whose cells may have come back: so there is a question for at most one in as many.
 const REFUSED_AT_ONCE: u64 = 40;
 /// A cost of this part of the limit is the store's to decide.

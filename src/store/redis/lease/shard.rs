@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::entry::Entry;
 use super::{Occupancy, Return, Spend};
 use crate::clock::Nanos;
-use crate::limit::{Charge, Key, Quotas, Reach};
+use crate::limit::{Charge, Key, Quota, Quotas, Reach};
 use crate::store::redis::Answer;
 
 /// See the module.
@@ -81,9 +81,9 @@ impl Shard {
         }
     }
 
-    pub(super) fn came_back(&mut self, key: Key, cells: u64, now: Nanos) {
+    pub(super) fn came_back(&mut self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
         if let Some(entry) = self.find(key) {
-            entry.came_back(cells, now);
+            entry.came_back(quota, cells, now);
         }
     }
 

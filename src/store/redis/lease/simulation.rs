@@ -185,7 +185,10 @@ impl World {
             let grant = more.min(step.outcome.remaining);
             let with_more = quota.decide(step.state, phase, now, grant);
             if grant > 0 && with_more.outcome.verdict.conforms() {
+                // As in the script's replies, what is granted is among what remains.
+                let remaining = step.outcome.remaining;
                 (step, granted, self.state) = (with_more, grant, with_more.state);
+                step.outcome.remaining = remaining;
             }
         }
         step.outcome.mark = self.state;

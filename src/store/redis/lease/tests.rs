@@ -70,8 +70,9 @@ fn answer(verdict: Verdict, remaining: u64) -> Answer {
     Answer { outcome, granted: 0, until_end: SECOND / 2, window: 5 }
 }
 
+/// With so many remaining beside what is granted.
 fn grant(remaining: u64, granted: u64) -> Answer {
-    Answer { granted, ..conforms(remaining) }
+    Answer { granted, ..conforms(remaining + granted) }
 }
 
 fn cells(returns: &[Return]) -> Vec<(u64, u64)> {
@@ -363,7 +364,7 @@ fn a_refusal_that_knows_nothing_of_what_is_on_its_way_is_not_remembered() {
     let quota = bench.quota(1000, Algorithm::FixedWindow);
     let one = charge(&quota, 1);
     bench.told(&one, exceeds(0, 400 * MS), SECOND);
-    bench.leases.came_back(one.key, 1, SECOND + MS);
+    bench.leases.came_back(one.key, &quota.quota, 1, SECOND + MS);
     assert_eq!(bench.denied(&one, 1, SECOND + MS), None, "it may pass now");
     bench.told(&one, exceeds(0, 399 * MS), SECOND + 2 * MS);
     assert_eq!(bench.denied(&one, 1, SECOND + 2 * MS), None, "the store may have said so before the cell had come");
