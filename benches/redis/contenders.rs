@@ -9,7 +9,7 @@ use tollgate::limit::{
     Algorithm, Charge, Consistency, Interned, Key, KeyHasher, OnFailure, Quota, Quotas, Reach, Sharing, SpaceId,
 };
 use tollgate::store::redis::link::{Link, Server as Address, Settings, Topology};
-use tollgate::store::redis::{Asking, JointVerdict, SharedStore};
+use tollgate::store::redis::{Asking, JointVerdict, Patience, SharedStore};
 use tollgate::store::{Budget, MemoryStore, Store};
 use tollgate::telemetry::metrics::{Lane, Registry};
 
@@ -155,7 +155,8 @@ impl Shared {
                 sharing: Some(sharing),
             })
             .collect();
-        let asking = Asking { store: &self.store, generation: 1, lane: self.lane, now: self.clock.now() };
+        let patience = Patience::default();
+        let asking = Asking { store: &self.store, generation: 1, lane: self.lane, now: self.clock.now(), patience: &patience };
         let joint = store.charge(&asking, &charges).await;
         anyhow::ensure!(joint.verdict == JointVerdict::Conforms, "refused");
         Ok(())

@@ -51,7 +51,8 @@ pub async fn admit_shared(
     Decision { verdict, outcomes: joint.outcomes, origins: joint.origins, shadow_hits }
 }
 
-/// Slots over all gateways, one after another: a request has one such limit, hardly ever two.
+/// Slots over all gateways, one after another: a request has one such limit, hardly ever two, and one that the first refuses should not hold a
+/// slot of the second meanwhile.
 async fn take_slots(
     shared: &SharedStore,
     asking: &Asking<'_>,
@@ -70,18 +71,24 @@ async fn take_slots(
     Ok(())
 }
 
-/// Charges each shadow limit for itself. Only for requests that were admitted.
+/// Charges each shadow limit for itself, all at once. Only for requests that were admitted.
 pub async fn shadow_shared(asking: &Asking<'_>, charges: &[Charge<'_>]) -> (Outcomes, Vec<Origin>) {
+    let shared = asking.store.shared.as_ref();
+    let begin = |charge: &Charge<'_>| {
+        let shared = shared.filter(|_| charge.sharing.is_some())?;
+        Some((shared, shared.begin_charge(asking, std::slice::from_ref(charge))))
+    };
+    let under_way: Vec<_> = charges.iter().map(begin).collect();
     let (mut outcomes, mut origins) = (Outcomes::new(), Vec::new());
-    for charge in charges {
+    for (charge, deciding) in charges.iter().zip(under_way) {
         let one = std::slice::from_ref(charge);
-        match &asking.store.shared {
-            Some(shared) if charge.sharing.is_some() => {
-                let mut joint = shared.charge(asking, one).await;
+        match deciding {
+            Some((shared, deciding)) => {
+                let mut joint = shared.decided(asking, one, deciding).await;
                 outcomes.append(&mut joint.outcomes);
                 origins.append(&mut joint.origins);
             }
-            _ => {
+            None => {
                 outcomes.append(&mut super::shadow(asking.store, one, asking.now));
                 origins.push(Origin::Memory);
             }

@@ -15,7 +15,7 @@ use crate::limit::{Boost, Charge, Outcome, Verdict};
 use crate::policy::{Proceed, Window};
 use crate::respond::Answer;
 use crate::snapshot::Snapshot;
-use crate::store::redis::Asking;
+use crate::store::redis::{Asking, Patience};
 use crate::store::{Origin, Outcomes, Taken};
 use crate::upstream::{Limited, Shed};
 
@@ -40,9 +40,11 @@ pub(super) async fn admit<'s>(
     limited: Option<Rc<Limited>>,
 ) -> Result<(), Answer> {
     let now = completion.started;
+    // One for everything that this request asks the shared store.
+    let patience = Patience::default();
     let decision = match &gateway.store.shared {
         // On the heap, so that requests that need no shared store are not larger for it.
-        Some(_) if proceed.shared => Box::pin(ask(gateway, snapshot.generation, proceed, now)).await,
+        Some(_) if proceed.shared => Box::pin(ask(gateway, snapshot.generation, proceed, now, &patience)).await,
         _ => admission::admit(&gateway.store, &gateway.registries, &proceed.slots, &proceed.charges, now),
     };
     let tier = completion.tier;
@@ -67,7 +69,7 @@ pub(super) async fn admit<'s>(
                 standing.look_again(gateway, now);
                 return Err(Answer::Shed);
             }
-            let shadow = watch(gateway, snapshot.generation, proceed, now).await;
+            let shadow = watch(gateway, snapshot.generation, proceed, now, &patience).await;
             for (charge, outcome) in proceed.shadow.iter().zip(&shadow.outcomes) {
                 if !outcome.verdict.conforms() {
                     note_shadow(completion, charge.limit);
@@ -102,17 +104,17 @@ struct Watched {
 }
 
 /// Asks the shared store too.
-async fn ask(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos) -> Decision {
-    let asking = Asking { store: &gateway.store, generation, lane: gateway.lane, now };
+async fn ask(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos, patience: &Patience) -> Decision {
+    let asking = Asking { store: &gateway.store, generation, lane: gateway.lane, now, patience };
     admission::admit_shared(&asking, &gateway.registries, &proceed.slots, &proceed.charges).await
 }
 
 /// Charges limits that only watch.
-async fn watch(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos) -> Watched {
+async fn watch(gateway: &Gateway, generation: u64, proceed: &Proceed<'_>, now: Nanos, patience: &Patience) -> Watched {
     if proceed.shadow.iter().all(|charge| charge.sharing.is_none()) {
         return Watched { outcomes: admission::shadow(&gateway.store, &proceed.shadow, now), origins: Vec::new() };
     }
-    let asking = Asking { store: &gateway.store, generation, lane: gateway.lane, now };
+    let asking = Asking { store: &gateway.store, generation, lane: gateway.lane, now, patience };
     let (outcomes, origins) = Box::pin(admission::shadow_shared(&asking, &proceed.shadow)).await;
     Watched { outcomes, origins }
 }

@@ -8,12 +8,13 @@
 //! not be lost with it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::lease::Spend;
 use super::script::{self, Ask};
-use super::{Answer, Joint, JointVerdict, SharedStore, fallback};
+use super::{Answer, Joint, JointVerdict, Patience, SharedStore, fallback};
 use crate::clock::Nanos;
 use crate::limit::{Boost, Charge, Consistency, Interned, Key, OnFailure, Outcome, Sharing, SpaceId, Verdict};
 use crate::store::{Origin, Outcomes, Store, Taken};
@@ -30,7 +31,19 @@ pub struct Asking<'a> {
     pub lane: Lane,
     /// When it began.
     pub now: Nanos,
+    /// How long it waits, for everything that it asks.
+    pub patience: &'a Patience,
 }
+
+/// A decision whose questions are on their way.
+#[derive(Debug)]
+pub struct Deciding {
+    steps: Steps,
+    questions: SmallVec<[(Group, Option<Question>); 2]>,
+}
+
+/// One question, which ends by itself.
+type Question = tokio::task::JoinHandle<Option<Answers>>;
 
 /// How far the decision about one charge is.
 #[derive(Debug, Clone, Copy)]
@@ -63,18 +76,58 @@ pub(super) struct Wanted {
     pub(super) sharing: Sharing,
 }
 
+/// When a question was thought of, and until when somebody waits for its answer.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    sent: Nanos,
+    awaited: Nanos,
+}
+
 type Steps = SmallVec<[Step; 6]>;
 
 impl SharedStore {
     /// Decides over all charges together: all are taken or none.
     pub async fn charge(&self, asking: &Asking<'_>, charges: &[Charge<'_>]) -> Joint {
-        let mut steps = self.without_asking(asking, charges);
+        self.decided(asking, charges, self.begin_charge(asking, charges)).await
+    }
+
+    /// Begins to decide over all charges together, so that several decisions can be under way at once. Goes on with
+    /// [`SharedStore::decided`].
+    #[must_use]
+    pub fn begin_charge(&self, asking: &Asking<'_>, charges: &[Charge<'_>]) -> Deciding {
+        let steps = self.without_asking(asking, charges);
         let refused = steps.iter().any(|step| matches!(step, Step::Denied(_)));
         let asks = steps.iter().any(|step| matches!(step, Step::Ask(_)));
-        if asks && !refused && self.conforms_here(asking, charges, &steps) {
-            self.ask(asking, charges, &mut steps).await;
+        let questions = if asks && !refused && self.conforms_here(asking, charges, &steps) {
+            self.ask(asking, charges, &steps)
+        } else {
+            SmallVec::new()
+        };
+        Deciding { steps, questions }
+    }
+
+    /// What a decision about the same charges comes to: as soon as everything is answered, or the budget is used up.
+    pub async fn decided(&self, asking: &Asking<'_>, charges: &[Charge<'_>], deciding: Deciding) -> Joint {
+        let Deciding { mut steps, questions } = deciding;
+        for (group, question) in questions {
+            let answers = match question {
+                Some(question) => self.wait(asking, question).await,
+                None => None,
+            };
+            self.note(&group, answers, asking, &mut steps);
         }
         self.conclude(asking, charges, &steps)
+    }
+
+    /// Waits as long as the request does. An answer that is there already counts, however late it is looked for.
+    async fn wait(&self, asking: &Asking<'_>, question: Question) -> Option<Answers> {
+        let left = self.left(asking).unwrap_or_default();
+        tokio::time::timeout(left, question).await.ok().and_then(Result::ok).flatten()
+    }
+
+    /// What the request may still wait; nothing if its budget is used up.
+    pub(super) fn left(&self, asking: &Asking<'_>) -> Option<Duration> {
+        asking.patience.left(self.link.settings().timeout, self.clock.now())
     }
 
     /// What can be said of each charge here and now.
@@ -106,7 +159,7 @@ impl SharedStore {
     }
 
     /// Asks the store about everything that only it knows.
-    async fn ask(&self, asking: &Asking<'_>, charges: &[Charge<'_>], steps: &mut Steps) {
+    fn ask(&self, asking: &Asking<'_>, charges: &[Charge<'_>], steps: &Steps) -> SmallVec<[(Group, Option<Question>); 2]> {
         let instances = self.link.instances();
         let mut wanted: SmallVec<[Wanted; 4]> = SmallVec::new();
         for (at, (charge, step)) in charges.iter().zip(steps.iter()).enumerate() {
@@ -119,34 +172,34 @@ impl SharedStore {
             }
         }
         wanted.sort_by_key(|wanted| wanted.sharing.entity);
-        let mut under_way: SmallVec<[(Group, _); 2]> = SmallVec::new();
-        for group in wanted.chunk_by(|a, b| a.sharing.entity == b.sharing.entity) {
-            under_way.push((SmallVec::from_slice(group), self.begin(asking, SmallVec::from_slice(group))));
-        }
-        // The link keeps the same time; this one is for when its thread does not come round to it.
-        let deadline = tokio::time::Instant::now() + self.link.settings().timeout;
-        for (group, answers) in under_way {
-            let answers = match answers {
-                Some(answers) => tokio::time::timeout_at(deadline, answers).await.ok().and_then(Result::ok).flatten(),
-                None => None,
-            };
-            self.note(&group, answers, asking, steps);
-        }
+        let is_patient = self.left(asking).is_some();
+        let awaited = asking.patience.ends();
+        let question = |group: &[Wanted]| {
+            if is_patient {
+                return self.begin(asking, SmallVec::from_slice(group), awaited);
+            }
+            self.unanswered(group, asking.now);
+            None
+        };
+        let groups = wanted.chunk_by(|a, b| a.sharing.entity == b.sharing.entity);
+        groups.map(|group| (SmallVec::from_slice(group), question(group))).collect()
     }
 
-    /// Puts the question on its way, if the store is worth asking.
-    fn begin(&self, asking: &Asking<'_>, group: Group) -> Option<tokio::task::JoinHandle<Option<Answers>>> {
+    /// Puts the question on its way, if the store is worth asking. It has the store's whole time even if the request waits less, until
+    /// `awaited`: how a node does is not judged by what was left of a budget, and an answer is worth having for the next one.
+    fn begin(&self, asking: &Asking<'_>, group: Group, awaited: Nanos) -> Option<Question> {
         let first = group.first()?;
         if !self.link.is_up(&self.key(first.sharing.entity, first.key)) {
             self.unanswered(&group, asking.now);
             return None;
         }
-        let (store, generation, sent) = (Arc::clone(asking.store), asking.generation, asking.now);
-        Some(self.runtime.spawn(async move { store.shared.as_ref()?.question(&store, &group, generation, sent).await }))
+        let (store, generation) = (Arc::clone(asking.store), asking.generation);
+        let span = Span { sent: asking.now, awaited };
+        Some(self.runtime.spawn(async move { store.shared.as_ref()?.question(&store, &group, generation, span).await }))
     }
 
     /// One round trip, with everything that follows from its answer whoever still waits for it.
-    pub(super) async fn question(&self, store: &Store, group: &Group, generation: u64, sent: Nanos) -> Option<Answers> {
+    async fn question(&self, store: &Store, group: &Group, generation: u64, Span { sent, awaited }: Span) -> Option<Answers> {
         let asks: SmallVec<[Ask<'_>; 4]> = group.iter().map(|wanted| self.ask_of(wanted)).collect();
         let answers = match self.link.run(self.lane, &script::charge(&asks, sent, None)).await {
             Ok(reply) => script::charged(&asks, &reply).ok(),
@@ -164,7 +217,9 @@ impl SharedStore {
             self.leases.answered(&charge, answer, generation, sent, now);
             if conforms && wanted.sharing.on_failure == OnFailure::Local {
                 let share = self.shares.of(&wanted.quota, instances);
-                fallback::keep_warm(&store.memory, &charge, &share, wanted.cost.saturating_add(answer.granted), now);
+                // Without an answer in time the request was counted here.
+                let cost = if now < awaited { wanted.cost } else { 0 };
+                fallback::keep_warm(&store.memory, &charge, &share, cost.saturating_add(answer.granted), now);
             }
         }
         Some(answers.into_iter().collect())
@@ -288,7 +343,7 @@ impl SharedStore {
         let more = self.leases.refill(charge, sharing.reach, self.link.instances(), asking.now);
         if more > 0 {
             let wanted = Wanted { cost: 0, ..Wanted::of(0, charge, sharing, more) };
-            drop(self.begin(asking, SmallVec::from_iter([wanted])));
+            drop(self.begin(asking, SmallVec::from_iter([wanted]), Nanos::MAX));
         }
     }
 }

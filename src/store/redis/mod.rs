@@ -2,7 +2,7 @@
 //!
 //! [`SharedStore::charge`] decides over all charges of a request, of which it knows some from leases and some from what the store said last, and asks
 //! about the rest. `decide` is that decision, [`lease`] what is known without asking, [`script`] what is asked, [`link`] the way
-//! there, `fallback` what is done without an answer, `slots` requests in flight over all gateways. Everything in the background happens on
+//! there, `fallback` what is done without an answer, `slots` requests in flight over all gateways, `patience` how long a request waits. Everything in the background happens on
 //! the thread `store`.
 
 mod answer;
@@ -12,6 +12,7 @@ mod invocation;
 pub mod lease;
 pub mod link;
 mod metrics;
+mod patience;
 pub mod script;
 mod slots;
 
@@ -30,8 +31,9 @@ use script::Correction;
 use slots::Book;
 
 pub use answer::Answer;
-pub use decide::Asking;
+pub use decide::{Asking, Deciding};
 pub use invocation::{Args, Invocation, Script, StoreKey};
+pub use patience::Patience;
 pub use slots::{NoSlot, SharedSlot};
 
 /// The counters that several gateways share.

@@ -120,7 +120,7 @@ impl SharedStore {
     }
 
     /// Asks for all that is had here, this slot included. What overtook the question may have been said without regard to the limit, as
-    /// releases and renewals are, so being overtaken is no answer: then it is asked again.
+    /// releases and renewals are, so being overtaken is no answer: then it is asked again, within the same budget.
     async fn ask_for_slot(
         &self,
         asking: &Asking<'_>,
@@ -133,7 +133,7 @@ impl SharedStore {
                 return None;
             }
             let invocation = script::take_slots(&self.slots(key, said), charge.max, None);
-            let reply = self.link.run(asking.lane, &invocation).await.ok()?;
+            let reply = self.link.run_within(asking.lane, &invocation, self.left(asking)?).await.ok()?;
             match script::said_slots(&reply).ok()? {
                 SlotsAnswer::Overtaken => said = self.book.say(charge.key),
                 answer => return Some(answer),

@@ -2,13 +2,17 @@
 
 mod admin;
 mod all_or_none;
+mod budget;
 mod entries;
 mod joint;
 mod mistakes;
 mod outage;
 mod overload;
+mod overtaken;
+mod reloads;
 mod settling;
 mod slots;
+mod slots_in_outage;
 
 use crate::harness::{Gateway, RedisClient, RedisServer, redis::text, together};
 use std::time::{Duration, Instant};

@@ -94,9 +94,17 @@ impl Link {
     /// # Errors
     /// When there is no answer; [`Fault::may_have_run`] says whether it may have run.
     pub async fn run(&self, lane: Lane, invocation: &Invocation) -> Result<Value, Fault> {
+        self.run_within(lane, invocation, self.shared.settings.timeout).await
+    }
+
+    /// The same for who waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// As for [`Link::run`].
+    pub async fn run_within(&self, lane: Lane, invocation: &Invocation, limit: Duration) -> Result<Value, Fault> {
         let Shared { clock, settings, tally, .. } = &*self.shared;
         let started = clock.now();
-        let terms = Terms { lane, place: Place::Counted, limit: settings.timeout, started };
+        let terms = Terms { lane, place: Place::Counted, limit: limit.min(settings.timeout), started };
         let result = self.shared.ask(invocation, terms).await;
         tally.asked(lane, &result, clock.now().saturating_sub(started));
         result
