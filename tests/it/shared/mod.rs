@@ -10,6 +10,7 @@ mod outage;
 mod overload;
 mod overtaken;
 mod reloads;
+mod remembered;
 mod settling;
 mod slots;
 mod slots_in_outage;

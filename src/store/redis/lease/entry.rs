@@ -22,8 +22,8 @@ pub(super) struct Entry {
     pub(super) lease: Lease,
     word: Word,
     denial: Denial,
-    /// When cells last went back from here.
-    returned: Nanos,
+    /// When cells last went back from here, if they have.
+    returned: Option<Nanos>,
     /// When somebody began to ask for a block; 0 if nobody does.
     asking: Nanos,
     /// Until when it is not worth asking for one.
@@ -84,7 +84,7 @@ impl Entry {
             lease: Lease::default(),
             word: Word::default(),
             denial: Denial::default(),
-            returned: 0,
+            returned: None,
             asking: 0,
             asks_after: 0,
         }
@@ -230,7 +230,7 @@ impl Entry {
             Verdict::Conforms | Verdict::Never => return,
         };
         // What went back a moment ago may not have been there yet when the store said so.
-        let is_settled = sent >= self.returned.saturating_add(ON_ITS_WAY);
+        let is_settled = self.returned.is_none_or(|returned| sent >= returned.saturating_add(ON_ITS_WAY));
         let life = if is_settled { rules::life(charge, self.is_leased).max(pause) } else { pause };
         // Ours may be believed until it would pass if it was asked in the first moment that the store can have been; a client is
         // told to wait as if it had been the last one.
@@ -317,7 +317,7 @@ impl Entry {
         self.word.resets = self.word.resets.saturating_sub(drains_in(quota, cells));
         self.word.remaining = self.word.remaining.saturating_add(cells).min(self.word.limit);
         self.denial = Denial::default();
-        self.returned = now;
+        self.returned = Some(now);
     }
 
     /// An administrator did something: believe nothing.
