@@ -1,6 +1,6 @@
 //! Who decides: the shared store, strictly and with leases, and one script call for each limit as others do it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -9,7 +9,7 @@ use tollgate::limit::{
     Algorithm, Charge, Consistency, Interned, Key, KeyHasher, OnFailure, Quota, Quotas, Reach, Sharing, SpaceId,
 };
 use tollgate::store::redis::link::{Link, Server as Address, Settings, Topology};
-use tollgate::store::redis::{Asking, JointVerdict, Patience, SharedStore};
+use tollgate::store::redis::{Args, Asking, Invocation, JointVerdict, Patience, Script, SharedStore, StoreKey};
 use tollgate::store::{Budget, MemoryStore, Store};
 use tollgate::telemetry::metrics::{Lane, Registry};
 
@@ -20,6 +20,8 @@ use crate::server::Server;
 pub(crate) enum Kind {
     /// A round trip that decides nothing.
     RoundTrip,
+    /// The same by the link of the shared store, on its thread.
+    Link,
     /// The shared store, asked every time.
     Strict,
     /// The shared store, with leases.
@@ -32,6 +34,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RoundTrip => "round trip",
+            Self::Link => "the link's",
             Self::Strict => "strict",
             Self::Lease => "lease",
             Self::Sequence => "script per limit",
@@ -43,6 +46,7 @@ impl Kind {
 #[derive(Clone)]
 pub(crate) enum Contender {
     Shared(Arc<Shared>),
+    Link(Arc<Shared>),
     Calls(MultiplexedConnection, Arc<Calls>),
 }
 
@@ -66,7 +70,8 @@ impl Contender {
         match kind {
             Kind::Strict => Shared::new(Consistency::Strict, limits, server).await.map(Self::Shared),
             Kind::Lease => Shared::new(Consistency::Lease, limits, server).await.map(Self::Shared),
-            Kind::RoundTrip => Self::calls("return 1", 1, server).await,
+            Kind::RoundTrip => Self::calls(NOTHING.text, 1, server).await,
+            Kind::Link => Shared::new(Consistency::Strict, 0, server).await.map(Self::Link),
             Kind::Sequence => Self::calls(GCRA, limits, server).await,
         }
     }
@@ -82,6 +87,7 @@ impl Contender {
     pub(crate) async fn decide(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Shared(shared) => shared.decide().await,
+            Self::Link(shared) => shared.round_trip().await,
             Self::Calls(connection, calls) => {
                 for key in &calls.keys {
                     let mut call = redis::cmd("EVALSHA");
@@ -96,7 +102,7 @@ impl Contender {
 
     /// Ends what runs in the background.
     pub(crate) fn end(&self) {
-        if let Self::Shared(shared) = self
+        if let Self::Shared(shared) | Self::Link(shared) = self
             && let Some(store) = &shared.store.shared
         {
             store.stop();
@@ -131,6 +137,21 @@ impl Shared {
         anyhow::bail!("the link does not come up")
     }
 
+    /// What a question costs that decides nothing.
+    async fn round_trip(&self) -> anyhow::Result<()> {
+        let Some(store) = &self.store.shared else { anyhow::bail!("no shared store") };
+        let (asked, lane) = (Arc::clone(&self.store), self.lane);
+        let question = async move {
+            let call = Invocation { script: &NOTHING, keys: vec![StoreKey::named("bench", "{entity}:0")], args: Args::default() };
+            match &asked.shared {
+                Some(store) => store.link().run(lane, &call).await.is_ok(),
+                None => false,
+            }
+        };
+        anyhow::ensure!(store.link().runtime().spawn(question).await?, "no answer");
+        Ok(())
+    }
+
     async fn decide(&self) -> anyhow::Result<()> {
         let Some(store) = &self.store.shared else { anyhow::bail!("no shared store") };
         let sharing = Sharing {
@@ -163,6 +184,9 @@ impl Shared {
     }
 }
 
+/// As `SCRIPT LOAD` names it.
+static NOTHING: Script =
+    Script { text: "return 1", sha: LazyLock::new(|| "e0e1f9fabfc9d4800c877a703b823ac0578ff8db".to_owned()) };
 /// GCRA as redis-cell computes it, in one script for one limit: emission interval and tolerance in microseconds.
 const GCRA: &str = "local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
-/// A `redis-server` on a free port, with nothing on disk. Killed by its id when dropped.
+/// A `redis-server`, or what `TOLLGATE_REDIS_SERVER` names, on a free port, with nothing on disk. Killed by its id when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -17,7 +17,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start() -> io::Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let child = Command::new("redis-server")
+        let child = Command::new(std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into()))
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -39,7 +39,7 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        anyhow::bail!("redis-server does not answer")
+        anyhow::bail!("the server does not answer")
     }
 }
 

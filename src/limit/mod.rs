@@ -6,6 +6,7 @@
 //! 128 bits, and a hostile cost ends in [`Verdict::Never`], never in a wrapped number.
 
 pub mod calendar;
+mod carry;
 pub mod first_seen;
 pub mod fixed_window;
 pub mod gcra;
@@ -20,6 +21,7 @@ pub mod token_bucket;
 mod warmup;
 
 pub use calendar::{Calendar, CalendarUnit, Calendars, UnixWindow, UnknownZone, WallOffset};
+pub use carry::until;
 pub use key::{Key, KeyHasher, KeyParts};
 pub use quota::{Interned, Quota, QuotaError, QuotaId, Quotas};
 pub use sharing::{Consistency, OnFailure, Reach, Sharing, share_of};

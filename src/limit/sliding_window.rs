@@ -14,22 +14,24 @@ use crate::clock::Nanos;
 #[must_use]
 pub fn decide(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> Step {
     let view = View::of(quota, state, phase, now);
-    let state = if view.current == 0 && view.previous == 0 { 0 } else { view.pack() };
-    let room = view.room();
+    let counts = view.counts;
+    let state = if counts.current == 0 && counts.previous == 0 { 0 } else { view.pack() };
+    let room = counts.room();
     if cost <= room {
-        let after = View { current: view.current + cost, ..view };
-        let new_state = if cost == 0 { state } else { after.pack() };
+        let after = Counts { current: counts.current + cost, ..counts };
+        let new_state = if cost == 0 { state } else { view.with(after).pack() };
         return Step { state: new_state, outcome: after.outcome(Verdict::Conforms, room - cost) };
     }
-    let verdict = if cost > quota.count() { Verdict::Never } else { Verdict::Exceeds { retry_after: view.retry_after(cost) } };
-    Step { state, outcome: view.outcome(verdict, room) }
+    let verdict = if cost > quota.count() { Verdict::Never } else { Verdict::Exceeds { retry_after: counts.retry_after(cost) } };
+    Step { state, outcome: counts.outcome(verdict, room) }
 }
 
 /// Takes cells whether they fit or not.
 #[must_use]
 pub fn force(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> u64 {
     let view = View::of(quota, state, phase, now);
-    View { current: view.current.saturating_add(cost).min(COUNT_MASK), ..view }.pack()
+    let counts = view.counts;
+    view.with(Counts { current: counts.current.saturating_add(cost).min(COUNT_MASK), ..counts }).pack()
 }
 
 /// Takes back what was charged to the window of `mark`: the current one, or the previous one; else it no longer counts.
@@ -37,19 +39,20 @@ pub fn force(quota: &Quota, state: u64, phase: u64, now: Nanos, cost: u64) -> u6
 pub fn refund(quota: &Quota, state: u64, phase: u64, mark: Option<u64>, now: Nanos, cost: u64) -> u64 {
     let view = View::of(quota, state, phase, now);
     let charged = mark.map_or(view.number, |mark| mark >> 40);
+    let counts = view.counts;
     let refunded = match view.number.wrapping_sub(charged) & WINDOW_MASK {
-        0 => View { current: view.current.saturating_sub(cost), ..view },
-        1 => View { previous: view.previous.saturating_sub(cost), ..view },
+        0 => Counts { current: counts.current.saturating_sub(cost), ..counts },
+        1 => Counts { previous: counts.previous.saturating_sub(cost), ..counts },
         _ => return state,
     };
-    refunded.pack()
+    view.with(refunded).pack()
 }
 
 /// Cells in use, rounded up.
 #[must_use]
 pub fn used(quota: &Quota, state: u64, phase: u64, now: Nanos) -> u64 {
-    let view = View::of(quota, state, phase, now);
-    view.current + view.weighted_previous()
+    let counts = View::of(quota, state, phase, now).counts;
+    counts.current + counts.weighted_previous()
 }
 
 /// The state of somebody who has just used `used` cells.
@@ -60,46 +63,27 @@ pub fn with_used(quota: &Quota, used: u64, phase: u64, now: Nanos) -> u64 {
     }
     let view = View::of(quota, 0, phase, now);
     let most = if quota.may_owe() { COUNT_MASK } else { quota.count() };
-    View { current: used.min(most), ..view }.pack()
+    view.with(Counts { current: used.min(most), ..view.counts }).pack()
 }
 
-/// The stored counts as they stand at a time.
-#[derive(Clone, Copy)]
-struct View {
-    number: u64,
-    current: u64,
-    previous: u64,
-    /// Since the window began.
-    elapsed: Nanos,
+/// A window's counts as they stand at a time, in any unit of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Cells of this window.
+    pub current: u64,
+    /// Cells of the one before it, at most `limit`.
+    pub previous: u64,
+    /// Since the window began; at most `period`.
+    pub elapsed: u64,
     /// Until it begins: the clock went back a little.
-    ahead: Nanos,
-    period: Nanos,
-    limit: u64,
+    pub ahead: u64,
+    /// Length of a window.
+    pub period: u64,
+    /// Cells per period.
+    pub limit: u64,
 }
 
-impl View {
-    fn of(quota: &Quota, state: u64, phase: u64, now: Nanos) -> Self {
-        let (number, elapsed) = place(quota, phase, now);
-        let (stored, current, previous) = (state >> 40, (state >> 20) & COUNT_MASK, state & COUNT_MASK);
-        let (period, limit) = (quota.period(), quota.count());
-        let view = Self { number, current, previous: previous.min(limit), elapsed, ahead: 0, period, limit };
-        match number.wrapping_sub(stored) & WINDOW_MASK {
-            0 => view,
-            _ if state == 0 => view,
-            1 => Self { current: 0, previous: current.min(limit), ..view },
-            // One ahead: the clock went back a little. It stays as it is and is looked at from its beginning.
-            WINDOW_MASK => Self { number: stored, elapsed: 0, ahead: period - elapsed, ..view },
-            // Long past.
-            2..=HALF => Self { current: 0, previous: 0, ..view },
-            // Far ahead: the clock went back by much. What is used stays used, and nobody is locked out for the step.
-            _ => view,
-        }
-    }
-
-    fn pack(self) -> u64 {
-        (self.number << 40) | (self.current << 20) | self.previous
-    }
-
+impl Counts {
     /// `⌈previous·(W − e)/W⌉`.
     fn weighted_previous(&self) -> u64 {
         if self.previous == 0 {
@@ -113,12 +97,14 @@ impl View {
     }
 
     /// Cells that fit now. Rounded down, which is exact: costs are whole.
-    fn room(&self) -> u64 {
+    #[must_use]
+    pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.weighted_previous()).saturating_sub(self.current)
     }
 
     /// Until `cost`, which does not fit now but does into an empty counter, fits.
-    fn retry_after(&self, cost: u64) -> Nanos {
+    #[must_use]
+    pub fn retry_after(&self, cost: u64) -> u64 {
         let left = self.period - self.elapsed;
         if let Some(room) = self.limit.checked_sub(self.current).and_then(|free| free.checked_sub(cost))
             && self.previous > 0
@@ -130,23 +116,65 @@ impl View {
             }
         }
         // In the next window, when this one's count has lost enough weight.
-        let fits_at =
-            if self.current == 0 { 0 } else { self.period - self.scaled(self.limit - cost, self.current.min(self.limit)) };
+        let room = self.limit.saturating_sub(cost);
+        let fits_at = if self.current == 0 { 0 } else { self.period - self.scaled(room, self.current.min(self.limit)) };
         self.ahead + left + fits_at
     }
 
+    /// Until nothing of it counts any more.
+    #[must_use]
+    pub fn reset_after(&self) -> u64 {
+        match (self.current, self.previous) {
+            (0, 0) => 0,
+            (0, _) => self.ahead + self.period - self.elapsed,
+            _ => self.ahead + 2 * self.period - self.elapsed,
+        }
+    }
+
     /// `⌊cells·W/count⌋`, at most `W`.
-    fn scaled(&self, cells: u64, count: u64) -> Nanos {
+    fn scaled(&self, cells: u64, count: u64) -> u64 {
         narrow(u128::from(cells) * u128::from(self.period) / u128::from(count.max(1))).min(self.period)
     }
 
     fn outcome(&self, verdict: Verdict, remaining: u64) -> Outcome {
-        let reset_after = match (self.current, self.previous) {
-            (0, 0) => 0,
-            (0, _) => self.ahead + self.period - self.elapsed,
-            _ => self.ahead + 2 * self.period - self.elapsed,
-        };
+        let reset_after = self.reset_after();
         Outcome { verdict, limit: self.limit, remaining, reset_after, delay: 0, boost: Boost::NONE, mark: 0 }
+    }
+}
+
+/// The stored counts as they stand at a time, and of which window they are.
+#[derive(Clone, Copy)]
+struct View {
+    number: u64,
+    counts: Counts,
+}
+
+impl View {
+    fn of(quota: &Quota, state: u64, phase: u64, now: Nanos) -> Self {
+        let (number, elapsed) = place(quota, phase, now);
+        let (stored, current, previous) = (state >> 40, (state >> 20) & COUNT_MASK, state & COUNT_MASK);
+        let (period, limit) = (quota.period(), quota.count());
+        let counts = Counts { current, previous: previous.min(limit), elapsed, ahead: 0, period, limit };
+        let view = |counts| Self { number, counts };
+        match number.wrapping_sub(stored) & WINDOW_MASK {
+            0 => view(counts),
+            _ if state == 0 => view(counts),
+            1 => view(Counts { current: 0, previous: current.min(limit), ..counts }),
+            // One ahead: the clock went back a little. It stays as it is and is looked at from its beginning.
+            WINDOW_MASK => Self { number: stored, counts: Counts { elapsed: 0, ahead: period - elapsed, ..counts } },
+            // Long past.
+            2..=HALF => view(Counts { current: 0, previous: 0, ..counts }),
+            // Far ahead: the clock went back by much. What is used stays used, and nobody is locked out for the step.
+            _ => view(counts),
+        }
+    }
+
+    fn with(self, counts: Counts) -> Self {
+        Self { counts, ..self }
+    }
+
+    fn pack(self) -> u64 {
+        (self.number << 40) | (self.counts.current << 20) | self.counts.previous
     }
 }
 

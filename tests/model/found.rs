@@ -11,14 +11,15 @@ use tollgate::store::{Origin, Taken};
 
 #[test]
 fn a_lowered_rate_admits_when_it_said_it_would() {
-    // The table of docs/limits.md: 10/hour used up, lowered to 2/hour, "the first again in 30 minutes".
+    // The table of docs/limits.md: 9 of 10/hour used, lowered to 2/hour, "the first again in 48 minutes".
     let fixture = Fixture::new(100);
     let (ten, two) = (stored(&fixture, 10, 3600, Gcra), stored(&fixture, 2, 3600, Gcra));
     let key = key(0, 0);
-    assert!(fixture.store.charge(&[charge(SPACES[0], key, &ten, 10)], 0).conforms);
+    assert!(fixture.store.charge(&[charge(SPACES[0], key, &ten, 9)], 0).conforms);
     let refused = fixture.store.charge(&[charge(SPACES[0], key, &two, 1)], 0);
-    assert_eq!(wait(&refused), Some(1800 * SECOND));
-    assert!(fixture.store.charge(&[charge(SPACES[0], key, &two, 1)], 1800 * SECOND).conforms);
+    assert_eq!(wait(&refused), Some(2880 * SECOND));
+    assert!(!fixture.store.charge(&[charge(SPACES[0], key, &two, 1)], 2880 * SECOND - 1).conforms);
+    assert!(fixture.store.charge(&[charge(SPACES[0], key, &two, 1)], 2880 * SECOND).conforms);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::oracle::{Oracle, Receipt};
 use crate::random::Random;
 use tollgate::clock::Nanos;
-use tollgate::limit::{Algorithm, Charge, Interned, Key, Outcome, Quota, QuotaId, Quotas, SpaceId, Verdict};
+use tollgate::limit::{Algorithm, Charge, Interned, Key, Outcome, Quota, QuotaId, Quotas, SpaceId, Verdict, until};
 use tollgate::store::{Budget, Charged, MemoryStore, Taken};
 
 /// Every counter, with the quota that is in force for it.
@@ -13,13 +13,21 @@ use tollgate::store::{Budget, Charged, MemoryStore, Taken};
 pub(crate) struct Model(HashMap<(SpaceId, Key), (Interned, Oracle)>);
 
 impl Model {
-    /// Charges all or none. What a refusal finds out, that time has moved or that the quota is another, is kept for what refuses; to ask
-    /// (cost 0) leaves no trace, except in a log, whose cells from a distant future are always brought to now.
+    /// Charges all or none. What a refusal finds out, that time has moved or that the quota is a faster one, is kept for what refuses; to ask (cost
+    /// 0) leaves no trace, except in a log, whose cells from a distant future are always brought to now.
     pub(crate) fn charge(&mut self, charges: &[Charge<'_>], now: Nanos) -> Charged {
         let mut looks: Vec<(Oracle, Outcome)> = Vec::new();
         for charge in charges {
             let mut oracle = self.oracle(charge, now);
-            let outcome = oracle.charge(now, charge.cost);
+            let mut outcome = oracle.charge(now, charge.cost);
+            if let Verdict::Exceeds { retry_after } = &mut outcome.verdict
+                && self.is_slower(charge)
+            {
+                *retry_after = until(|wait| {
+                    let at = now + wait;
+                    self.oracle(charge, at).charge(at, charge.cost).verdict.conforms()
+                });
+            }
             looks.push((oracle, outcome));
         }
         let conforms = looks.iter().all(|(_, outcome)| outcome.verdict.conforms());
@@ -28,7 +36,7 @@ impl Model {
             let is_taken = conforms && charge.cost > 0;
             // A log that a refusal begins is kept even if it is empty.
             let begins_log = charge.quota.quota.algorithm() == Algorithm::SlidingLog && self.is_rewritten(charge);
-            let is_told_more = !outcome.verdict.conforms() && (oracle.used(now) > 0 || begins_log);
+            let is_told_more = !outcome.verdict.conforms() && !self.is_slower(charge) && (oracle.used(now) > 0 || begins_log);
             if is_taken || is_told_more {
                 self.0.insert((charge.space, charge.key), (*charge.quota, oracle));
             } else if charge.quota.quota.algorithm() == Algorithm::SlidingLog {
@@ -64,6 +72,12 @@ impl Model {
 
     fn is_rewritten(&self, charge: &Charge<'_>) -> bool {
         self.0.get(&(charge.space, charge.key)).is_some_and(|(in_force, _)| in_force.id != charge.quota.id)
+    }
+
+    /// Whether the counter is under a quota at least as fast as the charge's.
+    fn is_slower(&self, charge: &Charge<'_>) -> bool {
+        let in_force = self.0.get(&(charge.space, charge.key)).map(|(in_force, _)| in_force);
+        in_force.is_some_and(|old| old.id != charge.quota.id && !charge.quota.quota.is_faster_than(&old.quota))
     }
 
     /// A charge's counter under the charge's quota: usage goes over in cells, and more than fits counts as all of it.

@@ -13,7 +13,9 @@ use super::logs::Logs;
 use super::size::Size;
 use super::table::{Entry, NEARLY_FULL, Place, Table, WAYS};
 use crate::clock::Nanos;
-use crate::limit::{Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, share, sliding_log};
+use crate::limit::{
+    Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, Verdict, share, sliding_log, until,
+};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -59,6 +61,17 @@ pub(super) struct Look {
     boost: Boost,
 }
 
+/// When a counter goes over to the quota that it is charged under: see [`until`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rewriting {
+    /// It is under that already.
+    Never,
+    /// Whatever comes of the charge.
+    Now,
+    /// When one passes.
+    Later,
+}
+
 /// Whose place a newcomer can take.
 enum Rival {
     Idle(Place),
@@ -96,7 +109,7 @@ impl Shard {
                 sliding_log::heal(quota, log, now);
             }
             let outcome = sliding_log::decide(quota, &self.log_at(spot, charge, &under, quotas, now), now, charge.cost);
-            if !outcome.verdict.conforms() && self.is_rewritten(spot, charge) {
+            if !outcome.verdict.conforms() && self.rewriting(spot, charge, quotas) == Rewriting::Now {
                 let state = self.new_log(spot, charge, &under, quotas, now, |_| {});
                 self.write(spot, charge, state, quotas, now);
             }
@@ -104,10 +117,21 @@ impl Shard {
         } else {
             let state = self.state_at(spot, charge, &under, quotas, now);
             let step = quota.decide(state, charge.key.phase(), now, charge.cost);
-            if !step.outcome.verdict.conforms() && (step.state != state || self.is_rewritten(spot, charge)) {
-                self.keep_refused(spot, charge, step.state, quotas, now);
+            if !step.outcome.verdict.conforms() {
+                match self.rewriting(spot, charge, quotas) {
+                    Rewriting::Never if step.state == state => {}
+                    Rewriting::Never | Rewriting::Now => self.keep_refused(spot, charge, step.state, quotas, now),
+                    Rewriting::Later => {}
+                }
             }
             (Outcome { mark: step.state, ..step.outcome }, step.state)
+        };
+        let outcome = match outcome.verdict {
+            Verdict::Exceeds { .. } if self.rewriting(spot, charge, quotas) == Rewriting::Later => {
+                let retry_after = self.wait_of_rewritten(spot, charge, &under, quotas, now);
+                Outcome { verdict: Verdict::Exceeds { retry_after }, ..outcome }
+            }
+            _ => outcome,
         };
         (Look { spot, state, version: self.version, boost }, Outcome { boost, ..outcome })
     }
@@ -201,7 +225,7 @@ impl Shard {
         }
     }
 
-    /// Keeps what a refusal found out: the clock went back, or the counter is under another quota now. Only then does waiting as long as
+    /// Keeps what a refusal found out: the clock went back, or the counter is under a faster quota now. Only then does waiting as long as
     /// was said help.
     fn keep_refused(&mut self, spot: Spot, charge: &Charge<'_>, state: u64, quotas: &Quotas, now: Nanos) {
         if matches!(spot, Spot::Present(_)) && state != 0 {
@@ -209,9 +233,30 @@ impl Shard {
         }
     }
 
-    /// Whether the counter was written under another quota than the charge's.
-    fn is_rewritten(&self, spot: Spot, charge: &Charge<'_>) -> bool {
-        matches!(spot, Spot::Present(place) if self.table.entry(place).is_some_and(|entry| entry.key.tag() != charge.quota.id))
+    /// How long until enough cells have come free under the quota that the counter was written under.
+    fn wait_of_rewritten(&self, spot: Spot, charge: &Charge<'_>, under: &Under<'_>, quotas: &Quotas, now: Nanos) -> Nanos {
+        let quota = under.quota;
+        until(|wait| {
+            let at = now.saturating_add(wait);
+            if quota.algorithm() == Algorithm::SlidingLog {
+                let log = self.log_at(spot, charge, under, quotas, at);
+                return sliding_log::decide(quota, &log, at, charge.cost).verdict.conforms();
+            }
+            let state = self.state_at(spot, charge, under, quotas, at);
+            quota.decide(state, charge.key.phase(), at, charge.cost).outcome.verdict.conforms()
+        })
+    }
+
+    /// When a counter that was written under another quota than the charge's goes over to that.
+    fn rewriting(&self, spot: Spot, charge: &Charge<'_>, quotas: &Quotas) -> Rewriting {
+        let Spot::Present(place) = spot else { return Rewriting::Never };
+        match self.table.entry(place).map(|entry| entry.key.tag()) {
+            Some(id) if id != charge.quota.id => match quotas.get(id) {
+                Some(old) if !charge.quota.quota.is_faster_than(&old) => Rewriting::Later,
+                _ => Rewriting::Now,
+            },
+            _ => Rewriting::Never,
+        }
     }
 
     /// Drops idle counters; gives memory back when little of it is used.

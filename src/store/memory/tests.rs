@@ -147,6 +147,42 @@ fn a_changed_quota_keeps_usage_in_cells() {
 }
 
 #[test]
+fn a_quota_that_is_lowered_and_raised_again_gives_nothing_back() {
+    for from in ALL {
+        for to in ALL {
+            let f = fixture(100);
+            let key = f.key("k");
+            let (high, low) = (f.quota(50, 3600, from), f.quota(2, 3600, to));
+            assert_eq!(f.admitted(key, &high, 60, 0), 50);
+            let refused = f.store.charge(&[charge(key, &low, 1)], SECOND).outcomes[0];
+            let Verdict::Exceeds { retry_after } = refused.verdict else { panic!("{from:?} to {to:?}: {refused:?}") };
+            assert_eq!(f.store.peek(&[charge(key, &high, 0)], SECOND).outcomes[0].remaining, 0, "{from:?} to {to:?}");
+            let then = SECOND + retry_after;
+            assert!(!f.store.charge(&[charge(key, &low, 1)], then - 1).conforms, "{from:?} to {to:?}");
+            assert!(f.store.charge(&[charge(key, &low, 1)], then).conforms, "{from:?} to {to:?}");
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_slow_quota_under_a_faster_one() {
+    for from in ALL {
+        for to in ALL {
+            let f = fixture(100);
+            let key = f.key("k");
+            let (slow, fast) = (f.quota(50, 86_400, from), f.quota(20, 60, to));
+            assert_eq!(f.admitted(key, &slow, 60, 0), 50);
+            let refused = f.store.charge(&[charge(key, &fast, 1)], SECOND).outcomes[0];
+            let Verdict::Exceeds { retry_after } = refused.verdict else { panic!("{from:?} to {to:?}: {refused:?}") };
+            assert!(retry_after <= 120 * SECOND, "{from:?} to {to:?}: {retry_after}");
+            let then = SECOND + retry_after;
+            assert!(!f.store.charge(&[charge(key, &fast, 1)], then - 1).conforms, "{from:?} to {to:?}");
+            assert!(f.store.charge(&[charge(key, &fast, 1)], then).conforms, "{from:?} to {to:?}");
+        }
+    }
+}
+
+#[test]
 fn a_sweep_drops_what_is_idle_and_nothing_else() {
     for algorithm in ALL {
         let f = fixture(100);

@@ -10,7 +10,7 @@ use redis::Cmd;
 use smallvec::SmallVec;
 
 /// A name in the store. If it has a part in braces, that part alone chooses the slot of a cluster.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoreKey(pub SmallVec<[u8; 64]>);
 
 /// One call of a script: EVALSHA, or EVAL of the text with the same keys and arguments if that is answered with NOSCRIPT.
@@ -37,7 +37,14 @@ pub struct Script {
 #[derive(Debug, Clone, Default)]
 pub struct Args {
     pub(super) bytes: Vec<u8>,
-    ends: SmallVec<[u32; 24]>,
+    ends: SmallVec<[u32; 16]>,
+}
+
+impl Clone for StoreKey {
+    /// In one piece; derived, it would go byte by byte.
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
 }
 
 impl StoreKey {

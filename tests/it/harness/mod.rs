@@ -9,7 +9,7 @@
 //! * [`H2Origin`] is one that speaks HTTP/2, frame by frame.
 //! * [`Dns`] is a name server that says what a test wants.
 //! * [`Client`] speaks HTTP/1 and [`H2`] HTTP/2, byte by byte.
-//! * [`RedisServer`] starts `redis-server` on a free port and ends it by process id.
+//! * [`RedisServer`] starts `redis-server`, or what `TOLLGATE_REDIS_SERVER` names, on a free port and ends it by process id.
 //! * [`Skew`] gives a gateway a wrong clock.
 //! * [`Table`] runs every row of a table and reports all that failed.
 //!

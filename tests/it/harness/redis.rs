@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A `redis-server` on a free port, with nothing on disk but its log. Killed by its id when dropped.
+/// A server on a free port, with nothing on disk but its log. Killed by its id when dropped.
 pub(crate) struct RedisServer {
     child: Child,
     dir: TempDir,
@@ -25,7 +25,7 @@ impl RedisServer {
     pub(crate) fn start_with(options: &[&str]) -> Self {
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
         // Between finding a free port and listening on it somebody else may have taken it.
-        (0..5).find_map(|_| Self::try_start(&options)).expect("redis-server did not start; is it installed?")
+        (0..5).find_map(|_| Self::try_start(&options)).expect("the server did not start; is it installed?")
     }
 
     /// One attempt; for options that may be in somebody's way themselves.
@@ -59,7 +59,7 @@ impl RedisServer {
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.port, &self.dir, &self.options);
-        assert!(self.answers(), "redis-server did not come back on port {}", self.port);
+        assert!(self.answers(), "the server did not come back on port {}", self.port);
     }
 
     /// Freezes the process: connections stay open and nothing answers.
@@ -84,7 +84,7 @@ impl RedisServer {
     }
 
     pub(crate) fn client(&self) -> RedisClient {
-        RedisClient::connect(self.port).expect("redis-server takes connections")
+        RedisClient::connect(self.port).expect("the server takes connections")
     }
 
     fn answers(&mut self) -> bool {
@@ -110,8 +110,14 @@ impl Drop for RedisServer {
     }
 }
 
+/// What is started: `redis-server`, or what `TOLLGATE_REDIS_SERVER` names, so that the tests run against other servers and versions too.
+/// As a sentinel it is told so on its command line.
+pub(super) fn server_command() -> Command {
+    Command::new(std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into()))
+}
+
 fn spawn(port: u16, dir: &TempDir, options: &[String]) -> Child {
-    Command::new("redis-server")
+    server_command()
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         .args(["--dir", dir.path().to_str().unwrap(), "--logfile", "redis.log"])
         .args(options)
@@ -119,7 +125,7 @@ fn spawn(port: u16, dir: &TempDir, options: &[String]) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("redis-server is installed; `make test` does that")
+        .expect("redis-server is installed (`make test` does that), or TOLLGATE_REDIS_SERVER names another")
 }
 
 /// A connection that sends what it is told and reads replies in order, so that a test can send many before it reads.

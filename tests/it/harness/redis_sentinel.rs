@@ -4,7 +4,7 @@ use super::redis::RedisServer;
 use super::{happens, until};
 use std::fmt::Write as _;
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -103,14 +103,14 @@ impl Sentinel {
         }
         let path = dir.path().join("sentinel.conf");
         std::fs::write(&path, file).unwrap();
-        let mut child = Command::new("redis-server")
+        let mut child = super::redis::server_command()
             .arg(&path)
             .arg("--sentinel")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("redis-server is installed");
+            .expect("the server is installed");
         let listens = || super::redis::RedisClient::connect(port).is_ok();
         let started = happens(super::DEADLINE, || child.try_wait().unwrap().is_some() || listens());
         let mut sentinel = Self { child, port, _dir: dir };

@@ -4,7 +4,7 @@ use super::{Store, ask, correction};
 use ::redis::Value;
 use std::time::{Duration, SystemTime};
 use tollgate::limit::Algorithm::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
-use tollgate::limit::{Calendar, CalendarUnit, Calendars, Key, Quota, WallOffset};
+use tollgate::limit::{Calendar, CalendarUnit, Calendars, Key, Quota, Verdict, WallOffset};
 use tollgate::store::redis::script::{Ask, StoreKey, charge, charged};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -86,6 +86,65 @@ fn a_value_of_another_type_is_got_over() {
     }
 }
 
+/// A log that is longer than what is read of it at once.
+#[test]
+fn a_long_log_is_read_in_slices_and_grows_at_its_end() {
+    let mut store = Store::start();
+    let quota = Quota::new(1000, Duration::from_secs(1000), None, SlidingLog).unwrap();
+    let second = |second: u64| NOW + second * 1_000_000;
+    let length = |store: &mut Store| store.command(&["STRLEN", "test:k"]).parse::<usize>().unwrap();
+    // One a second, each for a thousand seconds: from the thousandth on one ends with each that comes.
+    let mut longest = 0;
+    for at in 0..3500 {
+        let answer = store.charge(&[ask("k", &quota, 1)], second(at))[0].outcome;
+        assert!(answer.verdict.conforms(), "{at}: {answer:?}");
+        assert_eq!(answer.remaining, 999_u64.saturating_sub(at), "{at}");
+        longest = longest.max(length(&mut store));
+    }
+    // Cells that have ended stay until there are more of them than of others, and no longer.
+    assert!((7 * 1900..7 * 2100).contains(&longest), "{longest}");
+    store.command(&["CONFIG", "RESETSTAT"]);
+    let before = store.dump();
+    for cost in [1, 500] {
+        let refused = store.charge(&[ask("k", &quota, cost)], second(3499))[0].outcome;
+        assert_eq!(refused.verdict, Verdict::Exceeds { retry_after: cost * 1_000_000_000 });
+    }
+    assert_eq!(store.dump(), before);
+    let stats = store.command(&["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_getrange") && !stats.contains("cmdstat_mget"), "the whole log was read: {stats}");
+    // After long silence everything has ended, and all of it goes.
+    assert_eq!(store.charge(&[ask("k", &quota, 1)], second(9000))[0].outcome.remaining, 999);
+    assert!(length(&mut store) < 40);
+    store.assert_all_expire();
+}
+
+#[test]
+fn a_long_log_that_is_damaged_is_as_good_as_none() {
+    let mut store = Store::start();
+    let quota = Quota::new(1000, HOUR, None, SlidingLog).unwrap();
+    let header = "s1e3/36e8 ".len();
+    let (noted, cells) = (header.to_string(), (header + 4).to_string());
+    let damages = [&["APPEND", "test:k", "abc"][..], &["SETRANGE", "test:k", &noted, "zzzz"]];
+    for damage in damages {
+        for cost in [400, 40] {
+            store.charge(&[ask("k", &quota, cost)], NOW);
+        }
+        store.command(damage);
+        assert_eq!(store.charge(&[ask("k", &quota, 1)], NOW)[0].outcome.remaining, 999, "{damage:?}");
+        store.charge(&[ask("k", &quota, 440)], NOW);
+        store.command(damage);
+        assert!(matches!(store.settle(&correction("k", &quota, Some(NOW), -3), NOW), Value::Int(0 | 1)), "{damage:?}");
+        store.assert_all_expire();
+        store.command(&["FLUSHALL"]);
+    }
+    // Times that no clock has told: whatever it comes to, it is an answer, and nobody waits for longer than a period.
+    store.charge(&[ask("k", &quota, 500)], NOW);
+    store.command(&["SETRANGE", "test:k", &cells, &"~".repeat(3500)]);
+    let answer = store.charge(&[ask("k", &quota, 600)], NOW)[0].outcome;
+    assert_eq!(answer.verdict, Verdict::Exceeds { retry_after: 3_600_000_000_000 });
+    assert!(store.charge(&[ask("k", &quota, 600)], NOW + 3_600_000_000)[0].outcome.verdict.conforms());
+}
+
 #[test]
 fn usage_goes_over_to_another_quota_in_cells() {
     let mut store = Store::start();
@@ -93,10 +152,53 @@ fn usage_goes_over_to_another_quota_in_cells() {
     let (five, ten, two) = (quota(5), quota(10), quota(2));
     store.charge(&[ask("k", &five, 5)], NOW);
     assert_eq!(store.charge(&[ask("k", &ten, 0)], NOW)[0].outcome.remaining, 5);
+    let before = store.dump();
     let lowered = store.charge(&[ask("k", &two, 1)], NOW)[0].outcome;
-    assert!(!lowered.verdict.conforms() && lowered.remaining == 0);
-    // The refusal was kept under the new quota: waiting for one cell of it is enough.
-    assert!(store.charge(&[ask("k", &two, 1)], NOW + 1_800_000_000)[0].outcome.verdict.conforms());
+    // One of five cells is left when four have come free, one in twelve minutes.
+    assert_eq!((lowered.verdict, lowered.remaining), (Verdict::Exceeds { retry_after: 48 * 60 * 1_000_000_000 }, 0));
+    assert_eq!(store.dump(), before, "a refusal writes nothing");
+    assert_eq!(store.charge(&[ask("k", &five, 0)], NOW)[0].outcome.remaining, 0, "raised again, all are in use as before");
+    let then = NOW + 48 * 60 * 1_000_000;
+    assert!(!store.charge(&[ask("k", &two, 1)], then - 1)[0].outcome.verdict.conforms());
+    assert!(store.charge(&[ask("k", &two, 1)], then)[0].outcome.verdict.conforms());
+}
+
+#[test]
+fn a_quota_that_is_lowered_and_raised_again_gives_nothing_back() {
+    let mut store = Store::start();
+    // In a queue there would be places left.
+    let refusing = || quotas().into_iter().filter(|(name, _)| *name != "queue");
+    for (name, high) in refusing() {
+        for (other, low) in refusing().map(|(other, quota)| (other, quota.share_of(3))) {
+            store.command(&["FLUSHALL"]);
+            assert!(store.charge(&[ask(name, &high, 5)], NOW)[0].outcome.verdict.conforms(), "{name}");
+            let before = store.dump();
+            let refused = store.charge(&[ask(name, &low, 2)], NOW + 7)[0].outcome;
+            let Verdict::Exceeds { retry_after } = refused.verdict else { panic!("{name} as {other}: {refused:?}") };
+            assert_eq!(store.dump(), before, "{name} as {other}");
+            assert_eq!(store.charge(&[ask(name, &high, 0)], NOW + 7)[0].outcome.remaining, 0, "{name} as {other}");
+            let then = NOW + 7 + retry_after / 1000;
+            assert!(!store.charge(&[ask(name, &low, 2)], then - 1)[0].outcome.verdict.conforms(), "{name} as {other}");
+            assert!(store.charge(&[ask(name, &low, 2)], then)[0].outcome.verdict.conforms(), "{name} as {other}");
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_slow_quota_under_a_faster_one() {
+    let mut store = Store::start();
+    for algorithm in [Gcra, TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog] {
+        store.command(&["FLUSHALL"]);
+        let (slow, fast) =
+            (Quota::new(50, 24 * HOUR, None, Gcra).unwrap(), Quota::new(20, Duration::from_secs(60), None, algorithm).unwrap());
+        store.charge(&[ask("k", &slow, 50)], NOW);
+        let refused = store.charge(&[ask("k", &fast, 1)], NOW + 7)[0].outcome;
+        let Verdict::Exceeds { retry_after } = refused.verdict else { panic!("{algorithm:?}: {refused:?}") };
+        assert!(retry_after <= 120_000_000_000, "{algorithm:?}: {retry_after}");
+        let then = NOW + 7 + retry_after / 1000;
+        assert!(!store.charge(&[ask("k", &fast, 1)], then - 1)[0].outcome.verdict.conforms(), "{algorithm:?}");
+        assert!(store.charge(&[ask("k", &fast, 1)], then)[0].outcome.verdict.conforms(), "{algorithm:?}");
+    }
 }
 
 #[test]

@@ -1,13 +1,5 @@
--- Says that a gateway lives. KEYS: a sorted set of gateways by the time of their last beat. ARGV: now in microseconds (empty: the server's), the
+-- Says that a gateway lives. KEYS: a sorted set of gateways by the time of their last beat. ARGV: now, the
 -- gateway, the time between beats in microseconds (0: it leaves). Replies with how many live.
-local call = redis.call
-local now = ARGV[1]
-if now == '' then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-else
-  now = now + 0
-end
 if call('TYPE', KEYS[1]).ok ~= 'zset' then call('DEL', KEYS[1]) end
 local every = ARGV[3] + 0
 if every == 0 then

@@ -1,4 +1,5 @@
--- The cells of a log: the time of each in seven bytes, oldest first, so that any of them is found by its place.
+-- The cells of a log: the time of each in seven bytes, oldest first, so that any of them is found by its place. In a value stands before them, in
+-- four bytes, how many had ended when that was last noted; they are dropped when the log is next written as a whole.
 local function cells()
   local function at(log, place)
     return (struct.unpack('>I7', log, place * 7 - 6))
@@ -30,6 +31,16 @@ local function cells()
     return with(string.sub(log, 1, kept * 7), now, #log / 7 - kept)
   end
 
-  return at, before, many, with, heal
+  -- The cells in a state, and a state of cells. What is no log has none.
+  local function read(state)
+    if #state < 4 or (#state - 4) % 7 ~= 0 then return '' end
+    return string.sub(state, 5 + struct.unpack('>I4', state) * 7)
+  end
+
+  local function written(log)
+    return '\0\0\0\0' .. log
+  end
+
+  return at, before, many, with, heal, read, written
 end
 

@@ -1,48 +1,53 @@
--- All or none. KEYS: the counters. ARGV: now in microseconds (empty: the server's), the phases of all asks, then for every ask its quota as
--- values name it and numbers by kind; see `charge.rs`. Replies with a bit for every ask that exceeds, now, and numbers by kind.
-local call, sub, floor, ceil, format = redis.call, string.sub, math.floor, math.ceil, string.format
-local now = ARGV[1]
-if now == '' then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
+-- All or none. KEYS: the counters. ARGV: now, whether there are logs among them (empty: none), then for every ask its quota as values name it, and
+-- its numbers: whole, each in seven bytes, by kind; see `charge.rs`. Replies with numbers of eight bytes: a bit for every ask that exceeds, now, a
+-- bit for every ask that exceeds by what was used under another quota, and what is to be known of each, by kind; of those also how long to wait.
+local sub, floor, ceil, format, numbers_of = string.sub, math.floor, math.ceil, string.format, struct.unpack
+
+-- What was used under another quota, and whether that goes over to this one at once. It does not if this one is slower, until a charge passes: quotas
+-- come and go, and what was used is not to be forgotten by it. The phase is the last number of all kinds.
+local function carried(value, quota, numbers)
+  local rule = quotas()
+  local used = rule.usage(value, numbers_of('>I7', numbers, #numbers - 6))(now)
+  return used, used > 0 and rule.is_faster(quota, value)
+end
+
+-- How long until what was used under another quota leaves room for what `fits` says.
+local function wait(value, numbers, fits)
+  return quotas().wait(value, numbers_of('>I7', numbers, #numbers - 6), now, fits)
+end
+
+local held
+if ARGV[2] == '' then
+  held = call('MGET', unpack(KEYS))
 else
-  now = now + 0
-end
-
--- What was used under another quota.
-local function carried(value, i)
-  local phase = 0
-  for text in string.gmatch(ARGV[2], '%d+') do
-    i = i - 1
-    if i == 0 then phase = text + 0 end
+  held = {}
+  for i = 1, #KEYS do
+    held[i] = sub(ARGV[i * 2 + 1], 1, 1) ~= 's' and call('MGET', KEYS[i])[1]
   end
-  return quotas().used(value, phase, now)
 end
-
-local held = call('MGET', unpack(KEYS))
-local denied, bit, at = 0, 1, 3
-local reply, last = { 0, now }, 2
--- By ask: what to write if all conform, for how long, and cells to append instead. What a refusal found out is written all the same.
-local value, ttl, append, found = {}, {}, {}, nil
+local denied, carries, bit = 0, 0, 1
+local reply, last = { 0, now, 0 }, 3
+-- By ask: what to write if all conform, and for how long; of a log, what writes it. Of those that exceed it is what the refusal has found out.
+local value, ttl, writes, found = {}, {}, {}, nil
 
 for i = 1, #KEYS do
-  local quota, kept = ARGV[at], held[i]
+  local quota, numbers, kept = ARGV[i * 2 + 1], ARGV[i * 2 + 2], held[i]
   local kind, length = sub(quota, 1, 1), #quota
-  local foreign, exceeds, healed = false, false, false
+  local foreign, moves, exceeds, healed, fits = false, false, false, false, nil
   if kept and sub(kept, 1, length) ~= quota then foreign = true end
 
   if kind == 'g' or kind == 't' or kind == 'l' or kind == 'q' then
-    local ceiling, room, increment, more = ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4]
-    at = at + 5
+    local ceiling, past, increment, more, place = numbers_of('>I7I7I7I7', numbers)
     local backlog = 0
     if foreign then
-      local used = carried(kept, i)
-      if used > 0 then
-        local rule = quotas()
-        local new = rule.parse(quota)
-        backlog = math.min(rule.time_of(new, used), new.owes and new.ceiling or new.capacity)
-      else
-        foreign = false
+      local rule = quotas()
+      local new = rule.parse(quota)
+      local function backlog_of(used) return math.min(rule.time_of(new, used), new.owes and new.ceiling or new.capacity) end
+      local used
+      used, moves = carried(kept, quota, numbers)
+      backlog = backlog_of(used)
+      if past > 0 then
+        fits = function(used) return backlog_of(used) < past end
       end
     elseif kept then
       backlog = (whole(sub(kept, length + 1)) or 0) - now
@@ -52,51 +57,52 @@ for i = 1, #KEYS do
     last = last + 1
     reply[last] = backlog
     local filled, granted = backlog + increment, 0
-    exceeds = backlog > room
+    exceeds = backlog >= past
     if exceeds then filled = backlog end
-    if more ~= '0' then
-      local free, all = ARGV[at] - filled, ARGV[at + 1] + 0
+    if more > 0 then
+      local capacity, all, count, period = numbers_of('>I7I7I7I7', numbers, place)
+      local free = capacity - filled
       if exceeds then
         free = 0
       elseif all <= free then
-        granted, filled = more + 0, filled + all
+        granted, filled = more, filled + all
       elseif free > 0 then
-        granted = muldiv(free, ARGV[at + 2] + 0, ARGV[at + 3] + 0)
-        local time, left = muldiv(granted, ARGV[at + 3] + 0, ARGV[at + 2] + 0)
+        granted = muldiv(free, count, period)
+        local time, left = muldiv(granted, period, count)
         filled = filled + time + (left and 1 or 0)
       end
-      at = at + 4
       last = last + 1
       reply[last] = granted
     end
-    if exceeds and (healed or foreign) or not exceeds and denied == 0 and increment + granted > 0 then
+    if exceeds and (healed or moves) or not exceeds and denied == 0 and increment + granted > 0 then
       value[i] = quota .. format('%.0f', now + filled)
       ttl[i] = ceil(filled / 1000) + 1000
     end
 
   elseif kind == 'f' or kind == 'c' then
-    local limit, period, cost, more = ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4]
+    local limit, period, cost, more, place = numbers_of('>I7I7I7I7', numbers)
     local number, ends, tail
     if kind == 'f' then
-      local shifted = now + ARGV[at + 5]
+      local shifted = now + numbers_of('>I7', numbers, place)
       number = floor(shifted / period)
       ends = (number + 1) * period - (shifted - now)
-      at = at + 6
     else
       -- The caller's window, or the one before or after it, by the server's clock.
-      number, ends, tail = ARGV[at + 5] + 0, ARGV[at + 7] + 0, ARGV[at + 7]
+      local begins, next_ends
+      number, begins, ends, next_ends = numbers_of('>I7I7I7I7', numbers, place)
       if now >= ends then
-        number, ends, tail = number + 1, ARGV[at + 8] + 0, ARGV[at + 8]
-      elseif now < ARGV[at + 6] + 0 then
-        number, ends, tail = number - 1, ARGV[at + 6] + 0, ARGV[at + 6]
+        number, ends = number + 1, next_ends
+      elseif now < begins then
+        number, ends = number - 1, begins
       end
+      tail = format('%.0f', ends)
       if ends <= now then ends = now + 1 end
-      at = at + 9
     end
     local count = 0
     if foreign then
-      count = math.min(carried(kept, i), sub(quota, -2) == '! ' and 4294967295 or limit)
-      foreign = count > 0
+      count, moves = carried(kept, quota, numbers)
+      count = math.min(count, sub(quota, -2) == '! ' and 4294967295 or limit)
+      fits = cost <= limit and function(used) return used + cost <= limit end
     elseif kept then
       local stored, counted, stored_end = string.match(kept, '^(%d+):(%d+):?(%d*)$', length + 1)
       stored, counted = whole(stored), whole(counted)
@@ -116,26 +122,26 @@ for i = 1, #KEYS do
     exceeds = cost > 0 and cost > limit - count
     if not exceeds then count = count + cost end
     local granted = 0
-    if more ~= '0' then
-      if not exceeds and limit > count then granted = math.min(more + 0, limit - count) end
+    if more > 0 then
+      if not exceeds and limit > count then granted = math.min(more, limit - count) end
       count = count + granted
       last = last + 1
       reply[last] = granted
     end
-    if exceeds and (healed or foreign) or not exceeds and denied == 0 and cost + granted > 0 then
+    if exceeds and (healed or moves) or not exceeds and denied == 0 and cost + granted > 0 then
       value[i] = quota .. number .. ':' .. count .. (tail and ':' .. tail or '')
       ttl[i] = ceil((ends - now) / 1000) + 1000
     end
 
   elseif kind == 'w' then
-    local limit, period, cost, more = ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4]
-    local shifted = now + ARGV[at + 5]
-    at = at + 6
+    local limit, period, cost, more, offset = numbers_of('>I7I7I7I7I7', numbers)
+    local shifted = now + offset
     local number = floor(shifted / period)
     local passed, current, previous = shifted - number * period, 0, 0
     if foreign then
-      current = math.min(carried(kept, i), sub(quota, -2) == '! ' and 1048575 or limit)
-      foreign = current > 0
+      current, moves = carried(kept, quota, numbers)
+      current = math.min(current, sub(quota, -2) == '! ' and 1048575 or limit)
+      fits = cost <= limit and function(used) return used + cost <= limit end
     elseif kept then
       local stored, now_counted, then_counted = string.match(kept, '^(%d+):(%d+):(%d+)$', length + 1)
       stored, now_counted, then_counted = whole(stored), whole(now_counted), whole(then_counted)
@@ -166,80 +172,48 @@ for i = 1, #KEYS do
     exceeds = cost > 0 and cost > room
     if not exceeds then current, room = current + cost, room - cost end
     local granted = 0
-    if more ~= '0' then
-      if not exceeds and room > 0 then granted = math.min(more + 0, room) end
+    if more > 0 then
+      if not exceeds and room > 0 then granted = math.min(more, room) end
       current = current + granted
       last = last + 1
       reply[last] = granted
     end
-    if exceeds and (healed or foreign) or not exceeds and denied == 0 and cost + granted > 0 then
+    if exceeds and (healed or moves) or not exceeds and denied == 0 and cost + granted > 0 then
       value[i] = quota .. number .. ':' .. current .. ':' .. previous
       ttl[i] = ceil((2 * period - passed) / 1000) + 1000
     end
 
   else
-    local limit, period, cost = ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0
-    at = at + 4
-    local place, before, many, with, heal = cells()
-    local log = ''
-    if foreign then
-      log = many(now, math.min(carried(kept, i), limit))
-      foreign = log ~= ''
-    elseif kept and (#kept - length) % 7 == 0 then
-      log = sub(kept, length + 1)
-    end
-    local count, ended = #log / 7, 0
-    if count > 0 then
-      -- What had ended when the newest was written has ended for good, even if the clock went back since.
-      local newest = place(log, count)
-      ended = before(log, math.max(newest, now) - period + 1)
-      if newest >= now + period then
-        log, count, ended, healed = heal(sub(log, ended * 7 + 1), now, period), count - ended, 0, true
-      end
-    end
-    local used = count - ended
-    local latest, retry = used > 0 and place(log, count) or 0, 0
-    exceeds = cost > 0 and cost > limit - used
-    if exceeds and cost <= limit then retry = place(log, ended + used + cost - limit) + period - now end
-    reply[last + 1], reply[last + 2], reply[last + 3] = used, used > 0 and latest + period - now or 0, retry
+    local other
+    exceeds, reply[last + 1], reply[last + 2], reply[last + 3], writes[i], other, moves = log_charge(KEYS[i], quota, numbers, carried)
     last = last + 3
-    if denied == 0 and not exceeds and cost > 0 then
-      ttl[i] = ceil((latest > now and latest + period - now or period) / 1000) + 1000
-      if kept and not (foreign or healed) and latest <= now and used >= 32 and ended <= used then
-        -- Most of a long log stays as it is: only what is new goes to disks and replicas.
-        append[i] = many(now, cost)
-      else
-        value[i] = quota .. with(sub(log, ended * 7 + 1), now, cost)
-      end
-    elseif exceeds and (healed or foreign) then
-      value[i], ttl[i] = quota .. log, ceil(reply[last - 1] / 1000) + 1000
+    if other then
+      local limit, _, cost = numbers_of('>I7I7I7', numbers)
+      kept, fits = other, cost <= limit and function(used) return used + cost <= limit end
     end
   end
 
   if exceeds then
     denied = denied + bit
-    if value[i] then
-      found = found or {}
-      found[#found + 1] = i
+    found = found or {}
+    found[i] = true
+    if fits and not moves then
+      carries, last = carries + bit, last + 1
+      reply[last] = wait(kept, numbers, fits)
     end
   end
   bit = bit + bit
 end
 
-if denied == 0 then
-  for i = 1, #KEYS do
+for i = 1, #KEYS do
+  -- Only if it is kept that the clock went back, or that the quota is faster, waiting as long as was said helps.
+  if denied == 0 or found and found[i] then
     if value[i] then
       call('SET', KEYS[i], value[i], 'PX', ttl[i])
-    elseif append[i] then
-      call('APPEND', KEYS[i], append[i])
-      call('PEXPIRE', KEYS[i], ttl[i])
+    elseif writes[i] then
+      writes[i]()
     end
   end
-elseif found then
-  -- Only if it is kept that the clock went back, or that the quota is another, waiting as long as was said helps.
-  for _, i in ipairs(found) do
-    call('SET', KEYS[i], value[i], 'PX', ttl[i])
-  end
 end
-reply[1] = denied
-return reply
+reply[1], reply[3] = denied, carries
+return struct.pack('>' .. string.rep('i8', last), unpack(reply))

@@ -3,9 +3,10 @@
 use smallvec::SmallVec;
 
 use super::numbers::{Kind, Numbers};
-use super::{Args, Garbled, Invocation, Reply, Script, StoreKey, script};
+use super::{Args, Garbled, Invocation, Script, StoreKey, script};
 use crate::clock::Nanos;
-use crate::limit::{Boost, Outcome, Quota, Verdict};
+use crate::limit::sliding_window::Counts;
+use crate::limit::{Algorithm, Boost, Outcome, Quota, Verdict};
 use crate::store::redis::Answer;
 
 /// What is asked of one counter.
@@ -30,11 +31,8 @@ pub struct Ask<'q> {
 #[must_use]
 pub fn charge(asks: &[Ask<'_>], now: Nanos, server_now: Option<u64>) -> Invocation {
     let mut args = Args::starting_with(server_now);
-    for ask in asks {
-        args.bytes.extend_from_slice(itoa::Buffer::new().format(ask.phase & PHASE).as_bytes());
-        args.bytes.push(b' ');
-    }
-    args.end();
+    let has_logs = asks.iter().any(|ask| ask.quota.algorithm() == Algorithm::SlidingLog);
+    args.text(if has_logs { "logs" } else { "" });
     for ask in asks {
         args.ask(ask, now);
     }
@@ -47,7 +45,7 @@ pub fn charge(asks: &[Ask<'_>], now: Nanos, server_now: Option<u64>) -> Invocati
 /// When the reply is not one to these asks.
 pub fn charged(asks: &[Ask<'_>], reply: &redis::Value) -> Result<SmallVec<[Answer; 4]>, Garbled> {
     let mut reply = Reply::of(reply)?;
-    let (mut denied, now) = (reply.next()?, reply.next()?);
+    let (mut denied, now, mut carries) = (reply.next()?, reply.next()?, reply.next()?);
     let all_conform = denied == 0;
     let mut answers = SmallVec::new();
     for ask in asks {
@@ -68,63 +66,90 @@ pub fn charged(asks: &[Ask<'_>], reply: &redis::Value) -> Result<SmallVec<[Answe
                 answer.outcome.mark = answer.outcome.mark.saturating_add(numbers.time_of(answer.granted).unwrap_or(0));
             }
         }
+        if carries & 1 == 1 {
+            answer.outcome.verdict = Verdict::Exceeds { retry_after: nanos(reply.next()?) };
+        }
+        carries >>= 1;
         answer.outcome.boost = ask.boost;
         answers.push(answer);
     }
     reply.end()?;
-    if denied == 0 { Ok(answers) } else { Err(Garbled) }
+    if denied == 0 && carries == 0 { Ok(answers) } else { Err(Garbled) }
+}
+
+/// The numbers of an answer, in order.
+struct Reply<'r>(&'r [u8]);
+
+impl<'r> Reply<'r> {
+    fn of(reply: &'r redis::Value) -> Result<Self, Garbled> {
+        match reply {
+            redis::Value::BulkString(bytes) => Ok(Self(bytes)),
+            _ => Err(Garbled),
+        }
+    }
+
+    fn signed(&mut self) -> Result<i64, Garbled> {
+        let (number, rest) = self.0.split_first_chunk().ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(i64::from_be_bytes(*number))
+    }
+
+    fn next(&mut self) -> Result<u64, Garbled> {
+        u64::try_from(self.signed()?).map_err(|_| Garbled)
+    }
+
+    fn end(self) -> Result<(), Garbled> {
+        if self.0.is_empty() { Ok(()) } else { Err(Garbled) }
+    }
 }
 
 impl Args {
+    /// A quota as values name it, and in one argument the numbers that go with it: the script reads those faster than text, and a client and a
+    /// server have less to take apart.
     fn ask(&mut self, ask: &Ask<'_>, now: Nanos) {
         let plain = Numbers::of(ask.quota);
         self.quota(ask.quota, &plain);
         let numbers = if ask.boost == Boost::NONE { plain } else { Numbers::of(&ask.quota.boosted(ask.boost)) };
         let (cost, more) = (ask.cost.min(MOST), ask.more.min(MOST));
         if numbers.kind.is_time() {
-            return self.time(&numbers, ask.cost, if numbers.kind.grants() { more } else { 0 });
+            self.time(&numbers, ask.cost, if numbers.kind.grants() { more } else { 0 });
+        } else {
+            self.pack([numbers.count, numbers.period, cost]);
         }
-        self.number(numbers.count);
-        self.number(numbers.period);
-        if numbers.kind == Kind::Log {
-            return self.number(cost);
-        }
-        self.number(cost);
-        self.number(more);
         match ask.quota.calendar() {
+            _ if numbers.kind.is_time() || numbers.kind == Kind::Log => {}
             Some(calendar) => {
                 let window = calendar.unix_window(now);
-                [window.number, window.start, window.end, window.next_end].into_iter().for_each(|number| self.number(number));
+                self.pack([more, window.number, window.start, window.end, window.next_end]);
             }
-            None => self.number((ask.phase & PHASE) % numbers.period.max(1)),
+            None => self.pack([more, (ask.phase & PHASE) % numbers.period.max(1)]),
         }
+        self.pack([ask.phase & PHASE]);
+        self.end();
     }
 
-    /// How far ahead a TAT can be, how far ahead it may be for this cost to pass, and what is added to it.
+    /// How far ahead a TAT can be, from where on a charge of this cost exceeds, and what it adds.
     fn time(&mut self, numbers: &Numbers, cost: u64, more: u64) {
-        self.number(numbers.ceiling());
-        match numbers.increment(cost) {
-            _ if cost == 0 => {
-                self.number(numbers.ceiling());
-                self.number(0);
-            }
+        let (past, increment) = match numbers.increment(cost) {
+            _ if cost == 0 => (numbers.ceiling() + 1, 0),
             Some(increment) => {
                 let is_queue = numbers.kind == Kind::Queue;
                 let at_once = if is_queue { 0 } else { numbers.capacity.saturating_sub(increment) };
-                self.number(at_once + numbers.max_delay);
-                self.number(increment);
+                (at_once + numbers.max_delay + 1, increment)
             }
-            None => {
-                self.signed(-1);
-                self.number(0);
-            }
-        }
-        self.number(more);
+            None => (0, 0),
+        };
+        self.pack([numbers.ceiling(), past, increment, more]);
         if more > 0 {
-            self.number(numbers.capacity);
-            self.number(numbers.time_of(more).unwrap_or(NEVER));
-            self.number(numbers.count);
-            self.number(numbers.period);
+            self.pack([numbers.capacity, numbers.time_of(more).unwrap_or(NEVER), numbers.count, numbers.period]);
+        }
+    }
+
+    /// Numbers below 2^56, each in seven bytes: `I7` to the scripts.
+    fn pack<const N: usize>(&mut self, numbers: [u64; N]) {
+        for number in numbers {
+            let [_, bytes @ ..] = number.to_be_bytes();
+            self.bytes.extend_from_slice(&bytes);
         }
     }
 }
@@ -172,9 +197,9 @@ fn sliding(numbers: &Numbers, cost: u64, exceeds: bool, reply: &mut Reply<'_>) -
     let period = numbers.period;
     // Less than 0: the window begins after that long, since the clock went back a little.
     let (elapsed, ahead) = (u64::try_from(passed).unwrap_or(0).min(period), u64::try_from(passed.saturating_neg()).unwrap_or(0));
-    let view = View { current, previous, elapsed, ahead, period, limit: numbers.count };
-    let verdict = verdict(numbers, cost, exceeds, nanos(view.retry_after(cost).max(1)));
-    let after = if exceeds { view } else { View { current: current.saturating_add(cost), ..view } };
+    let counts = Counts { current, previous, elapsed, ahead, period, limit: numbers.count };
+    let verdict = verdict(numbers, cost, exceeds, nanos(counts.retry_after(cost).max(1)));
+    let after = if exceeds { counts } else { Counts { current: current.saturating_add(cost), ..counts } };
     let until_end = nanos(ahead + period - elapsed);
     Ok(windowed(numbers, verdict, after.room(), nanos(after.reset_after()), until_end, number))
 }
@@ -203,62 +228,11 @@ fn windowed(numbers: &Numbers, verdict: Verdict, remaining: u64, reset_after: Na
     Answer { outcome, granted: 0, until_end, window }
 }
 
-/// A sliding window's counts: see [`sliding_window`](crate::limit::sliding_window).
-#[derive(Clone, Copy)]
-struct View {
-    current: u64,
-    previous: u64,
-    elapsed: u64,
-    ahead: u64,
-    period: u64,
-    limit: u64,
-}
-
-impl View {
-    fn room(&self) -> u64 {
-        let left = self.period - self.elapsed;
-        let weighted = (u128::from(self.previous) * u128::from(left)).div_ceil(u128::from(self.period.max(1)));
-        self.limit.saturating_sub(narrow(weighted)).saturating_sub(self.current)
-    }
-
-    fn retry_after(&self, cost: u64) -> u64 {
-        let left = self.period - self.elapsed;
-        if let Some(room) = self.limit.checked_sub(self.current).and_then(|free| free.checked_sub(cost))
-            && self.previous > 0
-        {
-            let at = self.period - self.scaled(room, self.previous);
-            if at < self.period {
-                return self.ahead + at.saturating_sub(self.elapsed);
-            }
-        }
-        let room = self.limit.saturating_sub(cost);
-        let fits_at = if self.current == 0 { 0 } else { self.period - self.scaled(room, self.current.min(self.limit)) };
-        self.ahead + left + fits_at
-    }
-
-    /// `⌊cells·W/count⌋`, at most `W`.
-    fn scaled(&self, cells: u64, count: u64) -> u64 {
-        narrow(u128::from(cells) * u128::from(self.period) / u128::from(count.max(1))).min(self.period)
-    }
-
-    fn reset_after(&self) -> u64 {
-        match (self.current, self.previous) {
-            (0, 0) => 0,
-            (0, _) => self.ahead + self.period - self.elapsed,
-            _ => self.ahead + 2 * self.period - self.elapsed,
-        }
-    }
-}
-
-fn narrow(wide: u128) -> u64 {
-    u64::try_from(wide).unwrap_or(u64::MAX)
-}
-
 fn nanos(micros: u64) -> Nanos {
     micros.saturating_mul(1000)
 }
 
-static CHARGE: Script = script!("numbers.lua", "cells.lua", "quotas.lua", "charge.lua");
+static CHARGE: Script = script!("cells.lua", "quotas.lua", "log.lua", "charge.lua");
 /// Of a phase this much is sent, since the scripts must be able to add it to a time.
 pub(super) const PHASE: u64 = (1 << 50) - 1;
 /// No window holds so many cells, so a cost above it is sent as this.

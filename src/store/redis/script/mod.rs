@@ -11,8 +11,11 @@
 //! carried over in cells, as in memory; one that says nothing, or of another type, is as good as none and is written over.
 //!
 //! **Writing.** A charge that is refused writes nothing, with the exception that memory makes too: if a counter refuses that lies further ahead than it
-//! can (the clock went back), or that was written under another quota, what it says now is kept, since only then does waiting help. Every key has a time to
-//! live, from its own reset and a second more: it collects garbage and decides nothing.
+//! can (the clock went back), what it says now is kept, since only then does waiting help. What was used under another quota stays as it was written
+//! until a charge passes. Every key has a time to live, from its own reset and a second more: it collects garbage and decides nothing.
+//!
+//! **Form.** All scripts begin with `prelude.lua`. What is asked of a counter is two arguments, its quota and its numbers packed, and what is answered
+//! is one text: each more would be taken apart by the client, the server and Lua. A log is never read as a whole where a slice will do.
 //!
 //! Whatever the connection does with an [`Invocation`] twice is charged twice, except what [`renew_slots`], [`take_slots`] and [`beat`] make: those may be repeated.
 
@@ -21,8 +24,6 @@ mod charge;
 mod numbers;
 mod settle;
 mod slots;
-
-use std::fmt::{self, Write as _};
 
 use smallvec::SmallVec;
 
@@ -40,19 +41,31 @@ impl StoreKey {
     #[must_use]
     pub fn counter(prefix: &str, entity: u64, key: Key) -> Self {
         let [first, second] = key.tagged(QuotaId(0)).0;
-        let mut name = Self(SmallVec::new());
-        // Into memory: cannot go wrong.
-        let _ = write!(name, "{prefix}:{{{entity:016x}}}:{first:016x}{:011x}", second >> 20);
-        name
+        let mut name = SmallVec::with_capacity(prefix.len() + COUNTER);
+        name.extend_from_slice(prefix.as_bytes());
+        name.extend_from_slice(b":{");
+        name.extend(hex::<16>(entity));
+        name.extend_from_slice(b"}:");
+        name.extend(hex::<16>(first));
+        name.extend(hex::<11>(second >> 20));
+        Self(name)
     }
 }
 
-impl fmt::Write for StoreKey {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
+/// The last `N` digits of a number in hexadecimal. `write!` would take ten times as long, and every decision has some.
+fn hex<const N: usize>(number: u64) -> [u8; N] {
+    let mut rest = number;
+    let mut digits = [b'0'; N];
+    for digit in digits.iter_mut().rev() {
+        let value = u8::try_from(rest & 0xf).unwrap_or_default();
+        *digit = if value < 10 { b'0' + value } else { b'a' + (value - 10) };
+        rest >>= 4;
     }
+    digits
 }
+
+/// Bytes of a counter's name behind the prefix.
+const COUNTER: usize = 2 + 16 + 2 + 16 + 11;
 
 impl Args {
     fn starting_with(now: Option<u64>) -> Self {
@@ -70,37 +83,10 @@ impl Args {
 #[error("the store's answer makes no sense")]
 pub struct Garbled;
 
-/// Numbers of an answer, in order.
-struct Reply<'r>(std::slice::Iter<'r, redis::Value>);
-
-impl<'r> Reply<'r> {
-    fn of(reply: &'r redis::Value) -> Result<Self, Garbled> {
-        match reply {
-            redis::Value::Array(values) => Ok(Self(values.iter())),
-            _ => Err(Garbled),
-        }
-    }
-
-    fn signed(&mut self) -> Result<i64, Garbled> {
-        match self.0.next() {
-            Some(redis::Value::Int(number)) => Ok(*number),
-            _ => Err(Garbled),
-        }
-    }
-
-    fn next(&mut self) -> Result<u64, Garbled> {
-        u64::try_from(self.signed()?).map_err(|_| Garbled)
-    }
-
-    fn end(mut self) -> Result<(), Garbled> {
-        if self.0.next().is_some() { Err(Garbled) } else { Ok(()) }
-    }
-}
-
-/// A script made of files, in their order.
+/// A script made of files, in their order, behind what all begin with.
 macro_rules! script {
     ($($file:literal),+) => {{
-        const TEXT: &str = concat!($(include_str!($file)),+);
+        const TEXT: &str = concat!(include_str!("prelude.lua"), $(include_str!($file)),+);
         Script { text: TEXT, sha: std::sync::LazyLock::new(|| $crate::store::redis::invocation::sha(TEXT)) }
     }};
 }

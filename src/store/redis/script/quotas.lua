@@ -67,32 +67,64 @@ local function quotas()
     return number, current, previous, passed
   end
 
-  -- Cells in use under the quota that a value was written under, rounded up.
-  local function used(value, phase, now)
+  -- Cells in use under the quota that a value was written under, rounded up: a function of time.
+  local function usage(value, phase)
     local quota, state = split(value)
-    if not quota then return 0 end
+    if not quota then return function() return 0 end end
     if quota.time then
-      local backlog = math.min((whole(state) or 0) - now, quota.ceiling)
-      if backlog <= 0 then return 0 end
-      return muldiv(math.max(backlog - quota.slack - 1, 0), quota.count, quota.period) + 1
+      local tat = whole(state) or 0
+      return function(now)
+        local backlog = math.min(tat - now, quota.ceiling)
+        if backlog <= 0 then return 0 end
+        return muldiv(math.max(backlog - quota.slack - 1, 0), quota.count, quota.period) + 1
+      end
+    end
+    if quota.kind == 's' then
+      local at, before, _, _, _, read = cells()
+      local log = read(state)
+      local count = #log / 7
+      return function(now)
+        return count == 0 and 0 or count - before(log, math.max(at(log, count), now) - quota.period + 1)
+      end
     end
     local a, b, c = fields(state)
-    if quota.kind == 'c' then return c and now < c and b or 0 end
-    if quota.kind == 's' then
-      if #state == 0 or #state % 7 ~= 0 then return 0 end
-      local at, before = cells()
-      return #state / 7 - before(state, math.max(at(state, #state / 7), now) - quota.period + 1)
+    if quota.kind == 'c' then
+      return function(now) return c and now < c and b or 0 end
     end
-    local number, passed = place(quota, phase, now)
-    if quota.kind == 'f' then
-      local _, count = fixed(number, a, b)
-      return count
+    return function(now)
+      local number, passed = place(quota, phase, now)
+      if quota.kind == 'f' then
+        local _, count = fixed(number, a, b)
+        return count
+      end
+      local _, current, previous, since = sliding(quota, number, passed, a, b, c)
+      local weighted, left = muldiv(previous, quota.period - math.max(since, 0), quota.period)
+      return current + weighted + (left and 1 or 0)
     end
-    local _, current, previous, since = sliding(quota, number, passed, a, b, c)
-    local weighted, left = muldiv(previous, quota.period - math.max(since, 0), quota.period)
-    return current + weighted + (left and 1 or 0)
   end
 
-  return { parse = parse, time_of = time_of, split = split, fields = fields, place = place, fixed = fixed, sliding = sliding, used = used }
+  -- Whether a quota lets more pass in the long run than the one that a value was written under.
+  local function is_faster(quota, value)
+    local new, old = parse(quota), split(value)
+    return old ~= nil and new.count * old.period > old.count * new.period
+  end
+
+  -- How long until so many cells have come free under the quota they were taken under that the rest fits: as `limit::until` searches in Rust.
+  local function wait(value, phase, now, fits)
+    local used, low, high = usage(value, phase), 0, 1
+    while high < 4503599627370496 and not fits(used(now + high)) do
+      low, high = high, high * 2
+    end
+    while high - low > 1 do
+      local middle = math.floor((low + high) / 2)
+      if fits(used(now + middle)) then high = middle else low = middle end
+    end
+    return high
+  end
+
+  return {
+    parse = parse, time_of = time_of, split = split, fields = fields, place = place, fixed = fixed, sliding = sliding,
+    usage = usage, is_faster = is_faster, wait = wait,
+  }
 end
 

@@ -1,14 +1,7 @@
--- Corrects one counter, whether it fits or not. KEYS: the counter. ARGV: now in microseconds (empty: the server's), the quota it was charged
+-- Corrects one counter, whether it fits or not. KEYS: the counter. ARGV: now, the quota it was charged
 -- under as values name it, the numbers it had then in the same form, phase, mark (empty: none), cells (less than 0: they come back), and of
 -- a calendar the window's number, start, end and the next one's end. Replies 1 if anything has changed.
-local call, floor, ceil, format, max, min = redis.call, math.floor, math.ceil, string.format, math.max, math.min
-local now = ARGV[1]
-if now == '' then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-else
-  now = now + 0
-end
+local floor, ceil, format, max, min = math.floor, math.ceil, string.format, math.max, math.min
 local rule = quotas()
 local phase, mark, cost = ARGV[4] + 0, ARGV[5] ~= '' and ARGV[5] + 0 or nil, ARGV[6] + 0
 if cost == 0 then return 0 end
@@ -103,10 +96,10 @@ if quota.kind == 'w' then
   return keep(text .. window .. ':' .. current .. ':' .. previous, 2 * quota.period - since)
 end
 
-local at, before, many, with, heal = cells()
-local log = state and #state % 7 == 0 and state or ''
+local at, before, _, with, heal, read, written = cells()
+local log = state and read(state) or ''
 if log ~= '' then
-  -- As in `charge.lua`: what had ended when the newest was written has ended for good.
+  -- As in `log.lua`: what had ended when the newest was written has ended for good.
   log = string.sub(log, before(log, at(log, #log / 7) - quota.period + 1) * 7 + 1)
 end
 if less > 0 then
@@ -127,4 +120,4 @@ else
   log = with(string.sub(log, max(#log / 7 + count - quota.count, 0) * 7 + 1), now, count)
 end
 local latest = log == '' and now or at(log, #log / 7)
-return keep(text .. log, max(min(latest, now + quota.period) + quota.period - now, 0))
+return keep(text .. written(log), max(min(latest, now + quota.period) + quota.period - now, 0))

@@ -44,6 +44,6 @@ pub fn settle(correction: &Correction<'_>, now: Nanos, server_now: Option<u64>) 
     Invocation { script: &SETTLE, keys: vec![key.clone()], args }
 }
 
-static SETTLE: Script = script!("numbers.lua", "cells.lua", "quotas.lua", "settle.lua");
+static SETTLE: Script = script!("cells.lua", "quotas.lua", "settle.lua");
 /// More is all there is.
 const MOST: i64 = 1 << 52;

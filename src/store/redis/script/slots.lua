@@ -1,17 +1,9 @@
 -- Says how many slots of a concurrency limit a gateway has: to take more, to keep them, to give them back. KEYS: a hash with a field for
--- every gateway, `COUNT:EXPIRY:SEQUENCE`. ARGV: now in microseconds (empty: the server's), the gateway, how many it has from now on, how
+-- every gateway, `COUNT:EXPIRY:SEQUENCE`. ARGV: now, the gateway, how many it has from now on, how
 -- many all may have, for how long it has them, a sequence number. A number is said anew as a whole, never added, so it may be said twice,
 -- and after a loss of data all is right again as soon as everybody has said theirs; the sequence makes it harmless when something earlier
 -- arrives later. That is also why 0 stays until it expires. Replies with 1 if it holds, 0 if there is no room, 2 if something later has been
 -- said already, and with how many the others have.
-local call = redis.call
-local now = ARGV[1]
-if now == '' then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-else
-  now = now + 0
-end
 local count, most, lease, sequence = ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0
 local held = redis.pcall('HGETALL', KEYS[1])
 if held.err then

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Args, Garbled, Invocation, Reply, Script, StoreKey, script};
+use redis::Value;
+
+use super::{Args, Garbled, Invocation, Script, StoreKey, script};
 
 /// What one gateway says of one limit's key.
 #[derive(Debug, Clone)]
@@ -52,10 +54,10 @@ pub fn renew_slots(slots: &Slots<'_>, server_now: Option<u64>) -> Invocation {
 ///
 /// # Errors
 /// When the reply is not one.
-pub fn said_slots(reply: &redis::Value) -> Result<SlotsAnswer, Garbled> {
-    let mut reply = Reply::of(reply)?;
-    let (said, others) = (reply.next()?, reply.next()?);
-    reply.end()?;
+pub fn said_slots(reply: &Value) -> Result<SlotsAnswer, Garbled> {
+    let Value::Array(numbers) = reply else { return Err(Garbled) };
+    let [Value::Int(said), Value::Int(others)] = numbers.as_slice() else { return Err(Garbled) };
+    let others = u64::try_from(*others).map_err(|_| Garbled)?;
     match said {
         0 => Ok(SlotsAnswer::Full { others }),
         1 => Ok(SlotsAnswer::Taken { others }),
@@ -75,6 +77,6 @@ fn say_slots(slots: &Slots<'_>, max: u64, server_now: Option<u64>) -> Invocation
     Invocation { script: &SLOTS, keys: vec![key.clone()], args }
 }
 
-static SLOTS: Script = script!("numbers.lua", "slots.lua");
+static SLOTS: Script = script!("slots.lua");
 /// More than there can be, and still exact in the script.
 const ANY: u64 = 1 << 50;

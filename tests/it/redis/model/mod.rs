@@ -2,18 +2,23 @@
 //!
 //! `TOLLGATE_SEED` repeats a run of one seed; a failure prints it with what came before.
 
+mod counter;
+mod random;
+
 use super::{Store, key, told};
 use ::redis::Value;
+use counter::Counter;
+use random::{Random, cost, later};
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 use tollgate::limit::Algorithm::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
-use tollgate::limit::{Algorithm, Boost, Log, Outcome, Quota, sliding_log};
+use tollgate::limit::{Algorithm, Boost, Outcome, Quota};
 use tollgate::store::redis::script::{Ask, Correction, Invocation, charge, charged, settle};
 
 #[test]
 fn gcra() {
-    run(&[
+    each(&[
         plain(5, HOUR, Gcra),
         plain(7, SECOND, Gcra),
         burst(3, 7 * SECOND, 10),
@@ -24,22 +29,22 @@ fn gcra() {
 
 #[test]
 fn gcra_with_a_delay() {
-    run(&[delaying(burst(3, 7 * SECOND, 10), 10 * SECOND), delaying(plain(100, MINUTE, Gcra), SECOND)]);
+    each(&[delaying(burst(3, 7 * SECOND, 10), 10 * SECOND), delaying(plain(100, MINUTE, Gcra), SECOND)]);
 }
 
 #[test]
 fn gcra_that_lets_clients_owe() {
-    run(&[owing(burst(100, MINUTE, 10)), owing(plain(1_000_000_007, 30 * DAY, Gcra))]);
+    each(&[owing(burst(100, MINUTE, 10)), owing(plain(1_000_000_007, 30 * DAY, Gcra))]);
 }
 
 #[test]
 fn token_buckets() {
-    run(&[plain(10, MINUTE, TokenBucket), pair(1_000_000, 30 * DAY, Some(3_000_000), TokenBucket)]);
+    each(&[plain(10, MINUTE, TokenBucket), pair(1_000_000, 30 * DAY, Some(3_000_000), TokenBucket)]);
 }
 
 #[test]
 fn leaky_buckets() {
-    run(&[
+    each(&[
         plain(10, MINUTE, LeakyBucket),
         delaying(plain(10, SECOND, LeakyBucket), 5 * SECOND),
         delaying(plain(4, HOUR, LeakyBucket), DAY),
@@ -48,12 +53,12 @@ fn leaky_buckets() {
 
 #[test]
 fn fixed_windows() {
-    run(&[plain(10, HOUR, FixedWindow), plain(4_294_967_295, DAY, FixedWindow), owing(plain(100, 1000 * SECOND, FixedWindow))]);
+    each(&[plain(10, HOUR, FixedWindow), plain(4_294_967_295, DAY, FixedWindow), owing(plain(100, 1000 * SECOND, FixedWindow))]);
 }
 
 #[test]
 fn sliding_windows() {
-    run(&[
+    each(&[
         plain(10, MINUTE, SlidingWindow),
         plain(1000, HOUR, SlidingWindow),
         plain(1_048_575, 400 * DAY, SlidingWindow),
@@ -63,17 +68,18 @@ fn sliding_windows() {
 
 #[test]
 fn sliding_logs() {
-    run(&[
+    each(&[
         plain(7, SECOND, SlidingLog),
         plain(100, HOUR, SlidingLog),
         plain(300, MINUTE, SlidingLog),
+        plain(2000, SECOND, SlidingLog),
         owing(plain(64, MINUTE, SlidingLog)),
     ]);
 }
 
 #[test]
 fn quotas_that_change() {
-    run_with(
+    run(
         &[
             plain(5, HOUR, Gcra),
             burst(7, SECOND, 20),
@@ -89,7 +95,7 @@ fn quotas_that_change() {
             plain(100, HOUR, SlidingLog),
             plain(12, MINUTE, TokenBucket),
         ],
-        16,
+        OPERATIONS,
     );
 }
 
@@ -126,30 +132,30 @@ fn owing(Pair { asked, model }: Pair) -> Pair {
     Pair { asked: asked.owing(), model: model.owing() }
 }
 
-fn run(pairs: &[Pair]) {
-    for pair in pairs {
-        run_with(&[*pair], u64::MAX);
-    }
+/// Random operations on each quota by itself.
+fn each(pairs: &[Pair]) {
+    let operations = OPERATIONS / u32::try_from(pairs.len()).unwrap();
+    pairs.iter().for_each(|pair| run(std::slice::from_ref(pair), operations));
 }
 
-/// Operations in lots: each is sent to the server at once, and then its answers are looked at. `change` is how seldom another quota is taken.
-fn run_with(pairs: &[Pair], change: u64) {
+/// As many random operations on one counter, which now and then gets another of the quotas. They go in lots: each is sent to the server at once, and
+/// then its answers are looked at.
+fn run(pairs: &[Pair], operations: u32) {
     let seeds = match std::env::var("TOLLGATE_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
         Err(_) => (1..=4).collect(),
     };
-    let each = OPERATIONS
-        / u32::try_from(seeds.len()).unwrap()
-        / if change == u64::MAX { u32::try_from(pairs.len()).unwrap() } else { 1 };
+    let lots = (operations / u32::try_from(seeds.len()).unwrap()).div_ceil(LOT);
     let mut store = Store::start();
     for seed in seeds {
-        // Loads the scripts.
         store.command(&["FLUSHALL"]);
-        let mut run = Run::new(seed, pairs, change);
-        let lot = run.next(&mut store, true);
-        run.check(lot);
-        for _ in 0..each.div_ceil(LOT).max(1) {
-            let lot = run.next(&mut store, false);
+        let mut run = Run::new(seed, pairs);
+        // So that the server knows both by name.
+        for invocation in [run.charge(0, 0).0, settle(&run.correction(None, 0), 0, None)] {
+            store.command(&["SCRIPT", "LOAD", invocation.script.text]);
+        }
+        for _ in 0..lots {
+            let lot = run.next(&mut store);
             run.check(lot);
         }
     }
@@ -157,12 +163,13 @@ fn run_with(pairs: &[Pair], change: u64) {
 
 const OPERATIONS: u32 = 100_000;
 const LOT: u32 = 500;
+/// One operation in so many is under another quota.
+const CHANGE: u64 = 16;
 
 struct Run<'p> {
     random: Random,
     seed: u64,
     pairs: &'p [Pair],
-    change: u64,
     in_force: Pair,
     counter: Counter,
     phase: u64,
@@ -201,14 +208,13 @@ impl fmt::Display for Sent<'_> {
 }
 
 impl<'p> Run<'p> {
-    fn new(seed: u64, pairs: &'p [Pair], change: u64) -> Self {
+    fn new(seed: u64, pairs: &'p [Pair]) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9));
         let phase = if random.one_in(2) { 0 } else { random.next() >> 14 };
         let now = 1_796_000_000_000_000 + random.below(DAY);
         Self {
             seed,
             pairs,
-            change,
             in_force: pairs[0],
             counter: Counter::new(pairs[0].model, phase),
             phase,
@@ -219,22 +225,9 @@ impl<'p> Run<'p> {
         }
     }
 
-    fn next(&mut self, store: &mut Store, first: bool) -> Vec<(Sent<'p>, Value)> {
-        let (mut invocations, mut sent): (Vec<Invocation>, Vec<Sent<'p>>) = (Vec::new(), Vec::new());
-        for _ in 0..if first { 1 } else { LOT } {
-            let (invocation, expected) = self.step(first);
-            invocations.push(invocation);
-            sent.push(expected);
-        }
-        let replies = if first {
-            // The texts, so that the server knows the names of both.
-            let settle = settle(&self.correction(None, 0), 0, Some(self.now));
-            store.run(&settle);
-            vec![store.run(&invocations[0])]
-        } else {
-            store.run_lasting(&invocations, "test:model")
-        };
-        sent.into_iter().zip(replies).collect()
+    fn next(&mut self, store: &mut Store) -> Vec<(Sent<'p>, Value)> {
+        let (invocations, sent): (Vec<Invocation>, Vec<Sent<'p>>) = (0..LOT).map(|_| self.step()).unzip();
+        sent.into_iter().zip(store.run_lasting(&invocations, "test:model")).collect()
     }
 
     fn check(&mut self, lot: Vec<(Sent<'p>, Value)>) {
@@ -266,13 +259,12 @@ impl<'p> Run<'p> {
         text
     }
 
-    fn step(&mut self, first: bool) -> (Invocation, Sent<'p>) {
+    fn step(&mut self) -> (Invocation, Sent<'p>) {
         self.now = later(&mut self.random, self.now, &self.in_force.model);
-        if self.random.one_in(self.change) {
+        if self.random.one_in(CHANGE) {
             self.in_force = *self.random.pick(self.pairs);
         }
-        if !first
-            && self.random.one_in(8)
+        if self.random.one_in(8)
             && let Some(taken) = self.taken.pop_front()
         {
             return self.settle(taken);
@@ -344,199 +336,6 @@ impl<'p> Run<'p> {
 
     fn correction(&self, mark: Option<u64>, delta: i64) -> Correction<'p> {
         Correction { key: key("model"), quota: &self.pairs[0].asked, boost: Boost::NONE, phase: self.phase, mark, delta }
-    }
-}
-
-/// A store for one counter, as small as can be.
-#[derive(Debug, Clone)]
-struct Counter {
-    /// Under which it was written.
-    quota: Quota,
-    phase: u64,
-    state: u64,
-    log: Log,
-    /// Whether it was ever written.
-    present: bool,
-}
-
-impl Counter {
-    fn new(quota: Quota, phase: u64) -> Self {
-        Self { quota, phase, state: 0, log: Log::default(), present: false }
-    }
-
-    fn is_log(&self) -> bool {
-        self.quota.algorithm() == SlidingLog
-    }
-
-    fn mark(&self, now: u64) -> u64 {
-        if self.is_log() { now } else { self.state }
-    }
-
-    fn is_absent(&self) -> bool {
-        self.state == 0 && self.log == Log::default()
-    }
-
-    /// As it is under another quota.
-    fn under(&self, quota: &Quota, now: u64) -> Self {
-        if *quota == self.quota {
-            return self.clone();
-        }
-        let used = match self.is_log() {
-            true => sliding_log::used(&self.quota, &self.log, now),
-            false => self.quota.used(self.state, self.phase, now),
-        };
-        let mut moved = Self { present: self.present, ..Self::new(*quota, self.phase) };
-        if moved.is_log() {
-            moved.log = sliding_log::with_used(quota, used, now);
-        } else {
-            moved.state = quota.with_used(used, self.phase, now);
-        }
-        moved
-    }
-
-    /// Charges. A refusal is kept only if the clock went back by much, or the quota is another.
-    fn charge(&mut self, quota: &Quota, now: u64, cost: u64) -> Outcome {
-        let mut moved = self.under(quota, now);
-        let is_moved = moved.quota != self.quota && !moved.is_absent();
-        if moved.is_log() {
-            let healed = sliding_log::heal(quota, &mut moved.log, now);
-            let outcome = sliding_log::decide(quota, &moved.log, now, cost);
-            if outcome.verdict.conforms() {
-                sliding_log::commit(quota, &mut moved.log, now, cost);
-            } else if !healed && !is_moved {
-                return outcome;
-            }
-            *self = Self { present: true, ..moved };
-            return outcome;
-        }
-        let step = quota.decide(moved.state, self.phase, now, cost);
-        let keeps = step.outcome.verdict.conforms() || is_moved || moved.is_far_ahead(now);
-        if keeps && (step.state != 0 || step.outcome.verdict.conforms()) {
-            moved.state = step.state;
-            *self = Self { present: true, ..moved };
-        }
-        Outcome { mark: 0, ..step.outcome }
-    }
-
-    /// Whether the clock must have gone back by much.
-    fn is_far_ahead(&self, now: u64) -> bool {
-        let place = (now + self.phase % self.quota.period()) / self.quota.period();
-        match self.quota.algorithm() {
-            FixedWindow => self.state >> 32 > place + 1,
-            SlidingWindow => {
-                let ahead = (self.state >> 40).wrapping_sub(place) & 0xff_ffff;
-                self.state != 0 && ahead > 1 && ahead < 1 << 23
-            }
-            _ => self.state > now + self.quota.ceiling(),
-        }
-    }
-
-    /// The window that a sliding window's state has just been written in: it keeps only 24 bits of the number.
-    fn window(&self, quota: &Quota, now: u64) -> u64 {
-        let place = (now + self.phase % quota.period()) / quota.period();
-        place + ((self.state >> 40).wrapping_sub(place) & 0xff_ffff)
-    }
-
-    /// The most of `more` that conforms without a wait.
-    fn largest(&self, quota: &Quota, now: u64, more: u64) -> u64 {
-        let fits = |cells: u64| {
-            let outcome = quota.decide(self.state, self.phase, now, cells).outcome;
-            outcome.verdict.conforms() && outcome.delay == 0
-        };
-        let (mut least, mut most) = (0, more);
-        while least < most {
-            let middle = most - (most - least) / 2;
-            if fits(middle) { least = middle } else { most = middle - 1 }
-        }
-        least
-    }
-
-    fn settle(&mut self, taken: &Taken, mark: Option<u64>, delta: i64, now: u64) {
-        let (less, more) = (u64::try_from(-delta).unwrap_or(0), u64::try_from(delta).unwrap_or(0));
-        if !self.present {
-            if more == 0 {
-                return;
-            }
-            *self = Self { present: true, ..Self::new(taken.pair.model, self.phase) };
-        }
-        let quota = self.quota;
-        if self.is_log() {
-            sliding_log::refund(&quota, &mut self.log, mark, now, less);
-            if more > 0 {
-                sliding_log::commit(&quota, &mut self.log, now, more);
-            }
-            return;
-        }
-        let less = if quota.max_delay() > 0 && self.state != taken.mark { 0 } else { less };
-        if less > 0 {
-            self.state = quota.refund(self.state, self.phase, mark, now, less);
-        } else if more > 0 {
-            self.state = quota.force(self.state, self.phase, now, more);
-        }
-    }
-}
-
-fn later(random: &mut Random, now: u64, quota: &Quota) -> u64 {
-    if random.one_in(64) {
-        // Never a whole period: cells of a log that are exactly that far ahead count as made now, and in memory a microsecond later.
-        return now - *random.pick(&[1, 1003, SECOND + 7, MINUTE + 7, HOUR + 7, DAY + 7]);
-    }
-    let period = quota.period();
-    let step = match random.below(64) {
-        0..=19 => 0,
-        20..=22 => 1,
-        23..=30 => random.below(1000),
-        31..=47 => random.below(3 * (period / quota.count()).max(1)),
-        48..=52 => random.below(period),
-        53..=54 => period,
-        55 => period - 1,
-        56 => period * (1 + random.below(3)),
-        57..=62 => random.below(3 * period),
-        _ => random.below(period.min(HOUR) * 1000),
-    };
-    // Not beyond what 2^53 microseconds are: far ahead is far enough.
-    if now + step > 3_000_000_000_000_000 { 1_796_000_000_000_000 } else { now + step }
-}
-
-fn cost(random: &mut Random, quota: &Quota) -> u64 {
-    let limit = quota.count();
-    match random.below(64) {
-        0..=3 => 0,
-        4..=27 => 1,
-        28..=51 => 1 + random.below((limit / 20).max(3)),
-        52..=55 => 1 + random.below(limit),
-        56 => limit,
-        57 => limit + 1,
-        58 => quota.burst(),
-        59 => quota.burst() + 1,
-        60 => u64::MAX,
-        61 => u64::MAX - random.below(1000),
-        62 => random.next(),
-        _ => u64::MAX / quota.period() + random.below(3),
-    }
-}
-
-/// splitmix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    fn one_in(&mut self, many: u64) -> bool {
-        self.below(many) == 0
-    }
-
-    fn pick<'t, T>(&mut self, of: &'t [T]) -> &'t T {
-        &of[usize::try_from(self.below(of.len() as u64)).unwrap()]
     }
 }
 

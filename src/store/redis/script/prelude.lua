@@ -1,3 +1,13 @@
+-- What every script begins with. ARGV[1]: now in microseconds; empty for the server's own time, which is what decides outside of tests.
+local call = redis.call
+local now = ARGV[1]
+if now == '' then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+else
+  now = now + 0
+end
+
 -- Numbers are doubles: whole and exact below 2^53, which every time and count here is. Only products may not be.
 
 -- floor(a * b / c), and whether something is left over. a, b < 2^53 and c <= 2^52. What is past 2^53 is only large.
