@@ -29,6 +29,18 @@ impl Compiler<'_> {
             self.problem(&path.key("max_in_flight"), "must be at least 1");
         }
         let timeout = self.positive(redis.timeout, &path.key("timeout"));
+        if timeout > MAX_TIMEOUT {
+            self.problem(
+                &path.key("timeout"),
+                "at most 10s: a request waits this long for a store that is slow, and `on_failure` does without",
+            );
+        }
+        if redis.key_secret.as_ref().is_some_and(|Secret(secret)| secret.is_empty()) {
+            self.problem(
+                &path.key("key_secret"),
+                "an empty secret keeps nothing secret; leave it out, or see whether its variable is set",
+            );
+        }
         let topology = self.topology(redis, servers, &path)?;
         if self.problems.len() > problems {
             return None;
@@ -179,4 +191,5 @@ fn digest(redis: &config::Redis) -> [u8; 32] {
 }
 
 const MAX_PREFIX: usize = 40;
+const MAX_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 const MAX_CONNECTIONS: u8 = 16;

@@ -107,7 +107,7 @@ families! {
     STORE_BREAKER_OPENED = Counter "tollgate_store_breaker_opened_total" "How often the breaker of a node of the shared store has opened.";
     STORE_REBUILDS = Counter "tollgate_store_rebuilds_total" "Times that all connections to a node of the shared store were made anew, by result: connected or failed.";
     STORE_TOPOLOGY_CHANGES = Counter "tollgate_store_topology_changes_total" "Changes of which node of the shared store is whose master, as followed: failovers and moved slots.";
-    STORE_POSTS_LOST = Counter "tollgate_store_posts_lost_total" "Corrections and returns to the shared store that did not get there, by reason: queue_full or fault.";
+    STORE_POSTS_LOST = Counter "tollgate_store_posts_lost_total" "Corrections and returns to the shared store that did not get there, by reason: queue_full, fault, or unanswered if they may have.";
     RELOADS = Counter "tollgate_config_reloads_total" "Reloads of the configuration, by result.";
     GENERATION = Gauge "tollgate_config_generation" "The number of the configuration in force.";
     RELOAD_OK = Gauge "tollgate_config_last_reload_successful" "1 if the file as it is now is in force, 0 if it was refused.";

@@ -190,6 +190,7 @@ impl SharedStore {
     fn begin(&self, asking: &Asking<'_>, group: Group, awaited: Nanos) -> Option<Question> {
         let first = group.first()?;
         if !self.link.is_up(&self.key(first.sharing.entity, first.key)) {
+            self.link.declined(asking.lane);
             self.unanswered(&group, asking.now);
             return None;
         }
@@ -201,10 +202,9 @@ impl SharedStore {
     /// One round trip, with everything that follows from its answer whoever still waits for it.
     async fn question(&self, store: &Store, group: &Group, generation: u64, Span { sent, awaited }: Span) -> Option<Answers> {
         let asks: SmallVec<[Ask<'_>; 4]> = group.iter().map(|wanted| self.ask_of(wanted)).collect();
-        let answers = match self.link.run(self.lane, &script::charge(&asks, sent, None)).await {
-            Ok(reply) => script::charged(&asks, &reply).ok(),
-            Err(_) => None,
-        };
+        let invocation = script::charge(&asks, sent, None);
+        let timeout = self.link.settings().timeout;
+        let answers = self.link.ask(self.lane, &invocation, timeout, |reply| script::charged(&asks, reply)).await.ok();
         let now = self.clock.now();
         let Some(answers) = answers else {
             self.unanswered(group, sent);

@@ -130,11 +130,11 @@ impl SharedStore {
     ) -> Option<SlotsAnswer> {
         for _ in 0..ASKED_AT_MOST {
             if !self.link.is_up(key) {
+                self.link.declined(asking.lane);
                 return None;
             }
             let invocation = script::take_slots(&self.slots(key, said), charge.max, None);
-            let reply = self.link.run_within(asking.lane, &invocation, self.left(asking)?).await.ok()?;
-            match script::said_slots(&reply).ok()? {
+            match self.link.ask(asking.lane, &invocation, self.left(asking)?, script::said_slots).await.ok()? {
                 SlotsAnswer::Overtaken => said = self.book.say(charge.key),
                 answer => return Some(answer),
             }

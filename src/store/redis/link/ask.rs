@@ -130,6 +130,15 @@ impl Shared {
         }
     }
 
+    /// Notes that an answer could not be read.
+    pub(super) fn garbled(&self, invocation: &Invocation, lane: Lane) -> Fault {
+        let slot = invocation.keys.first().map_or(0, |key| slot(key.as_bytes()));
+        if self.map.load().owner(slot).is_some_and(|node| node.failed(Fault::Garbled, self.clock.now())) {
+            self.tally.opened(lane);
+        }
+        Fault::Garbled
+    }
+
     fn left(&self, terms: Terms) -> Result<Duration, Fault> {
         let spent = self.clock.now().saturating_sub(terms.started);
         let left = saturating_nanos(terms.limit).saturating_sub(spent);

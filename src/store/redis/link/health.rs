@@ -74,5 +74,6 @@ pub(super) fn samples(shared: &Shared) -> Vec<Sample> {
     samples.push(Sample::number(STORE_INSTANCES, &[], u64::from(instances)));
     samples.push(lost("queue_full", &shared.lost_in_queue));
     samples.push(lost("fault", &shared.lost_on_way));
+    samples.push(lost("unanswered", &shared.unanswered));
     samples
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -182,7 +182,9 @@ impl Keeper {
 
     fn judge(&self, result: Result<Reply, Fault>) -> Option<Fault> {
         match result {
-            Ok(Reply::Answer(_) | Reply::NoScript) => None,
+            // Whoever says something else is no store, however fine it sounds.
+            Ok(Reply::Answer(answer)) => (!is_expected(&answer)).then_some(Fault::Garbled),
+            Ok(Reply::NoScript) => None,
             // It answers; only the probe's key has gone elsewhere.
             Ok(Reply::Moved(_) | Reply::Ask(_)) => {
                 self.shared.doubt.notify_one();
@@ -246,7 +248,17 @@ fn probe_command(probe: &Probe) -> Cmd {
     }
 }
 
-const PROBE: &str = "return redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])";
+/// What a store answers to a probe.
+fn is_expected(answer: &Value) -> bool {
+    match answer {
+        Value::Int(number) => *number == PROBED,
+        Value::SimpleString(word) => word == "PONG",
+        _ => false,
+    }
+}
+
+const PROBE: &str = "redis.call('SET', KEYS[1], '1', 'PX', ARGV[1]) return 4711";
+const PROBED: i64 = 4711;
 const PROBE_TTL_MS: u32 = 60_000;
 /// Between probes of a node that is down.
 const PROBE_EVERY: Duration = Duration::from_millis(250);

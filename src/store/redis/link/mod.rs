@@ -31,6 +31,7 @@ mod slot;
 mod tally;
 mod topology;
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -94,20 +95,34 @@ impl Link {
     /// # Errors
     /// When there is no answer; [`Fault::may_have_run`] says whether it may have run.
     pub async fn run(&self, lane: Lane, invocation: &Invocation) -> Result<Value, Fault> {
-        self.run_within(lane, invocation, self.shared.settings.timeout).await
+        self.ask(lane, invocation, self.shared.settings.timeout, |reply| Ok::<_, Infallible>(reply.clone())).await
     }
 
-    /// The same for who waits no longer than `limit`.
+    /// The same for who waits no longer than `limit`, and what is read in the reply. One that can't be read is [`Fault::Garbled`].
     ///
     /// # Errors
     /// As for [`Link::run`].
-    pub async fn run_within(&self, lane: Lane, invocation: &Invocation, limit: Duration) -> Result<Value, Fault> {
+    pub async fn ask<T, E>(
+        &self,
+        lane: Lane,
+        invocation: &Invocation,
+        limit: Duration,
+        read: impl FnOnce(&Value) -> Result<T, E>,
+    ) -> Result<T, Fault> {
         let Shared { clock, settings, tally, .. } = &*self.shared;
         let started = clock.now();
         let terms = Terms { lane, place: Place::Counted, limit: limit.min(settings.timeout), started };
-        let result = self.shared.ask(invocation, terms).await;
+        let result = match self.shared.ask(invocation, terms).await {
+            Ok(reply) => read(&reply).map_err(|_unreadable| self.shared.garbled(invocation, lane)),
+            Err(fault) => Err(fault),
+        };
         tally.asked(lane, &result, clock.now().saturating_sub(started));
         result
+    }
+
+    /// Counts a question that isn't worth asking, because the shard is down.
+    pub fn declined(&self, lane: Lane) {
+        self.shared.tally.asked::<()>(lane, &Err(Fault::Down), 0);
     }
 
     /// Sends a script without waiting for its answer. What is posted for a key arrives in order, except in the moment in which a

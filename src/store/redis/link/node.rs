@@ -143,6 +143,11 @@ impl Node {
             self.breaker.answered(now);
             return false;
         };
+        self.failed(fault, now)
+    }
+
+    /// Notes that it failed; true if the breaker has opened for it.
+    pub(super) fn failed(&self, fault: Fault, now: Nanos) -> bool {
         match fault.standing() {
             Standing::Sound => {
                 self.breaker.answered(now);

@@ -32,8 +32,9 @@ pub(super) async fn deliver(shared: Arc<Shared>, mut posts: mpsc::Receiver<Invoc
         tokio::spawn(async move {
             let limit = shared.settings.timeout.max(PATIENCE);
             let terms = Terms { lane: shared.tally.own, place: Place::Uncounted, limit, started: shared.clock.now() };
-            if shared.ask(&invocation, terms).await.is_err() {
-                shared.lost_on_way.fetch_add(1, Ordering::Relaxed);
+            if let Err(fault) = shared.ask(&invocation, terms).await {
+                let lost = if fault.may_have_run() { &shared.unanswered } else { &shared.lost_on_way };
+                lost.fetch_add(1, Ordering::Relaxed);
             }
             drop(place);
         });

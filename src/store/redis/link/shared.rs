@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) instances: AtomicU32,
     pub(super) lost_in_queue: AtomicU64,
     pub(super) lost_on_way: AtomicU64,
+    /// Posts that may have arrived or not.
+    pub(super) unanswered: AtomicU64,
     /// Told whenever there is a new map.
     changed: Notify,
     /// Told when the topology may no longer be what the map says.
@@ -44,6 +46,7 @@ impl Shared {
             instances: AtomicU32::new(1),
             lost_in_queue: AtomicU64::new(0),
             lost_on_way: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
             changed: Notify::new(),
             doubt: Notify::new(),
             wanted: Mutex::default(),
