@@ -78,7 +78,7 @@ families! {
     UPGRADED_DURATION = Histogram "tollgate_upgraded_duration_seconds" "How long upgraded connections lasted, by route.";
     UPGRADED_BYTES = Counter "tollgate_upgraded_bytes_total" "Bytes over upgraded connections, by route and direction: received from clients, or sent to them.";
     WEBSOCKET_REFUSED = Counter "tollgate_websocket_refused_total" "WebSockets ended for what the client sent, by route and reason: messages, bytes, max_message or protocol.";
-    RESET_FLOODS = Counter "tollgate_reset_floods_total" "HTTP/2 connections ended because their client reset most of what it asked for.";
+    RESET_FLOODS = Counter "tollgate_reset_floods_total" "HTTP/2 connections ended because their client reset most of what it asked for, or flooded them otherwise.";
     CONNECTIONS = Counter "tollgate_connections_total" "Connections accepted, by listener.";
     CONNECTIONS_REFUSED = Counter "tollgate_connections_refused_total" "Connections closed at once, by listener and reason.";
     TLS_HANDSHAKES = Counter "tollgate_tls_handshakes_total" "TLS handshakes with clients that succeeded, by listener and kind: full, or resumed.";

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use http::Request;
+use tracing::debug;
 
 use super::io::ClientIo;
 use crate::proxy::Gateway;
@@ -88,7 +89,15 @@ impl Future for Serving {
             };
             match accepted {
                 Some(Ok((request, respond))) => this.begin(request, respond),
-                Some(Err(_)) | None => return Poll::Ready(()),
+                Some(Err(error)) => {
+                    // Not the client's own word: the library had enough of resets, CONTINUATION frames or the like.
+                    if error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) {
+                        debug!(peer = %this.conn.peer, %error, "connection ended: a flood");
+                        this.gateway.count_reset_flood();
+                    }
+                    return Poll::Ready(());
+                }
+                None => return Poll::Ready(()),
             }
         }
     }

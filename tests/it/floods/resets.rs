@@ -45,6 +45,7 @@ fn resets_at_once_end_the_connection() {
     assert!(attacker.is_closed());
     others_are_served(&gateway);
     assert!(flooded(&origin) <= 1_000, "{} of 10000 reset streams reached the upstream", flooded(&origin));
+    until("it is counted", || gateway.metric("tollgate_reset_floods_total", &[]) > 0.5);
     until("the cancelled calls are given up", || origin.open() <= 1);
     memory.grew_at_most(8, "10000 resets");
 }
