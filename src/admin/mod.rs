@@ -177,7 +177,7 @@ fn metrics_text(control: &Control) -> Response<Full<Bytes>> {
     let mut extra = vec![
         Sample::number(metrics::GENERATION, &[], control.current.generation()),
         Sample::number(metrics::SLOTS_IN_USE, &[], control.registries.slots.in_flight()),
-        Sample::number(metrics::WAITING, &[], control.registries.waiting.in_flight()),
+        Sample::number(metrics::WAITING, &[], control.registries.waiting.waiting()),
     ];
     extra.extend(store_samples(control));
     extra.extend(store::samples(control));

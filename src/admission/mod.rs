@@ -6,6 +6,7 @@
 //! may have to be corrected. Where other gateways count with us, [`admit_shared`] asks the shared store as well. Knows no routes and no
 //! HTTP.
 
+mod lines;
 mod shared;
 mod slots;
 mod waiting;
@@ -19,6 +20,7 @@ use crate::limit::{Charge, SlotCharge, Verdict};
 use crate::store::redis::SharedSlot;
 use crate::store::{Origin, Outcomes, Store};
 
+pub use lines::Lines;
 pub use shared::{admit_shared, shadow_shared};
 pub use slots::{Held, Slots};
 pub use waiting::Waiting;
@@ -65,13 +67,15 @@ impl Permit {
     }
 
     /// The wait is over: others may wait in its place.
-    pub fn go_on(&mut self) {
-        self.waiting = None;
+    pub fn go_on(&mut self, store: &Store) {
+        if let Some(waiting) = self.waiting.take() {
+            waiting.go_on(store);
+        }
     }
 
     /// The request won't go on. If it still waits, what it took is given back where that is possible; whether it did.
-    pub fn abandon(&mut self, store: &Store, registries: &Registries, now: Nanos) -> bool {
-        self.waiting.take().map(|waiting| waiting.give_up(store, &registries.waiting, now)).is_some()
+    pub fn abandon(&mut self, store: &Store, now: Nanos) -> bool {
+        self.waiting.take().map(|waiting| waiting.give_up(store, now)).is_some()
     }
 }
 
@@ -116,7 +120,7 @@ pub struct Registries {
     /// Requests in flight.
     pub slots: Slots,
     /// Requests that wait for their place.
-    pub waiting: Slots,
+    pub waiting: Lines,
 }
 
 /// Decides over all `slots` and `charges` together: all are taken or none. Without any, the request is admitted.
@@ -295,19 +299,46 @@ mod tests {
         let ask = || admit(&store, &registry, &[], &charges, 0);
         assert_eq!(ask().verdict.unwrap().wait(), None);
         let mut waiting = ask().verdict.unwrap();
-        assert_eq!((waiting.wait().map(|(wait, _)| wait), registry.waiting.in_flight()), (Some(SECOND), 1));
+        assert_eq!((waiting.wait().map(|(wait, _)| wait), registry.waiting.waiting()), (Some(SECOND), 1));
         let refused = ask().verdict.unwrap_err();
         assert_eq!(
             refused,
             Denial { limit: 0, charge: Some(0), retry_after: Some(2 * SECOND), cause: Cause::Exceeded },
             "the queue is full"
         );
-        assert!(waiting.abandon(&store, &registry, 0));
-        assert_eq!(registry.waiting.in_flight(), 0);
+        assert!(waiting.abandon(&store, 0));
+        assert_eq!(registry.waiting.waiting(), 0);
         let mut again = ask().verdict.unwrap();
         assert_eq!(again.wait(), Some((SECOND, 0)), "nobody stood behind");
-        again.go_on();
-        assert!(!again.abandon(&store, &registry, 0), "what has gone on stays charged");
+        again.go_on(&store);
+        assert!(!again.abandon(&store, 0), "what has gone on stays charged");
+    }
+
+    #[test]
+    fn a_queue_is_as_long_as_those_made_it_who_have_passed() {
+        let quotas = Quotas::default();
+        let store = store(&quotas);
+        let quota = Quota::new(20, Duration::from_secs(1), None, Algorithm::LeakyBucket).unwrap();
+        let quota = quotas.intern(quota.delaying(Duration::from_secs(1), 100).unwrap()).unwrap();
+        let one = Charge { queue: 100, ..charge(KeyHasher::default().start("k").finish(), &quota, 1) };
+        let registry = Registries::default();
+        let ask = |now| admit(&store, &registry, &[], &[one], now).verdict.unwrap();
+        let interval = SECOND / 20;
+        assert_eq!(ask(SECOND).wait(), None);
+        let mut waiters: Vec<_> = (0..10).map(|_| ask(SECOND)).collect();
+        // The third leaves first, then the first two pass, then the others leave.
+        assert!(waiters.remove(2).abandon(&store, SECOND));
+        let now = SECOND + 2 * interval;
+        waiters.drain(..2).for_each(|mut waiter| waiter.go_on(&store));
+        waiters.drain(..).for_each(|mut waiter| assert!(waiter.abandon(&store, now)));
+        assert_eq!(ask(now).wait(), Some((interval, 0)), "behind the one that has just passed");
+        // And if the last one passes, behind whom others have left.
+        let mut waiters: Vec<_> = (0..4).map(|_| ask(now)).collect();
+        for mut waiter in waiters.drain(1..) {
+            assert!(waiter.abandon(&store, now));
+        }
+        waiters.remove(0).go_on(&store);
+        assert_eq!((registry.waiting.waiting(), ask(now).wait()), (0, Some((3 * interval, 0))));
     }
 
     #[test]
@@ -324,10 +355,10 @@ mod tests {
         for _ in 0..20 {
             // Always one behind the one that leaves.
             let next = ask();
-            assert!(std::mem::replace(&mut last, next).abandon(&store, &registry, 0));
+            assert!(std::mem::replace(&mut last, next).abandon(&store, 0));
         }
         assert_eq!(ask().wait(), Some((22 * SECOND, 0)), "the last one's place is behind all of them");
-        assert!(last.abandon(&store, &registry, 0));
+        assert!(last.abandon(&store, 0));
         assert_eq!(ask().wait(), Some((SECOND, 0)), "the bucket is as full as those who passed made it");
     }
 }

@@ -32,12 +32,6 @@ impl Slots {
         Some(Held { slots: self.clone(), key })
     }
 
-    /// Whether none of `key` are taken.
-    #[must_use]
-    pub fn is_free(&self, key: Key) -> bool {
-        !self.0.contains_key(&key)
-    }
-
     /// Requests in flight over all keys.
     #[must_use]
     pub fn in_flight(&self) -> u64 {

@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Cause, Denial, Held, Slots};
+use super::lines::{Lines, Place};
+use super::{Cause, Denial};
 use crate::clock::Nanos;
 use crate::limit::Charge;
 use crate::store::{Origin, Outcomes, Store, Taken};
@@ -14,7 +15,7 @@ pub struct Waiting {
     pub(super) delay: Nanos,
     /// Because of which limit.
     pub(super) limit: u16,
-    place: Held,
+    place: Place,
     /// What was taken where the place is.
     queued: Taken,
     taken: SmallVec<[Taken; 2]>,
@@ -28,7 +29,7 @@ impl Waiting {
     /// this request would have waited, those are gone.
     pub(super) fn behind(
         store: &Store,
-        registry: &Slots,
+        lines: &Lines,
         charges: &[Charge<'_>],
         outcomes: &Outcomes,
         origins: &[Origin],
@@ -39,7 +40,8 @@ impl Waiting {
         let (delay, limit) = (outcome.delay, charge.limit);
         let origin = origins.get(at).copied().unwrap_or_default();
         let (queued, taken) = (Taken::of(charge, outcome, origin), taken(charges, outcomes, origins).collect());
-        match registry.take(charge.key, charge.queue) {
+        let before = outcome.mark.saturating_sub(charge.quota.quota.time_of(charge.cost).unwrap_or(0));
+        match lines.join(charge.key, charge.queue, before) {
             Some(place) => Ok(Some(Box::new(Self { delay, limit, place, queued, taken }))),
             None => {
                 give_up(store, &taken, now);
@@ -52,14 +54,25 @@ impl Waiting {
         self.taken.extend(taken(charges, outcomes, origins));
     }
 
-    /// Gives back what was taken. With the last who waits go all places that have lapsed: nobody stands behind them any more, but for who has
-    /// been charged in this very moment, and may then share his place with the next.
-    pub(super) fn give_up(self, store: &Store, registry: &Slots, now: Nanos) {
+    /// Gives back what was taken.
+    pub(super) fn give_up(self, store: &Store, now: Nanos) {
         give_up(store, &self.taken, now);
-        drop(self.place);
-        if registry.is_free(self.queued.key) {
-            store.nobody_waits(&self.queued, now);
-        }
+        let passed = self.place.leave();
+        nobody_waits(store, &self.queued, passed);
+    }
+
+    /// The wait is over.
+    pub(super) fn go_on(self, store: &Store) {
+        let passed = self.place.pass(self.queued.mark);
+        nobody_waits(store, &self.queued, passed);
+    }
+}
+
+/// With the last who waits go all places that have lapsed: nobody stands behind them any more, but for who has been charged in this very moment,
+/// and may then share his place with the next.
+fn nobody_waits(store: &Store, queued: &Taken, passed: Option<u64>) {
+    if let Some(passed) = passed {
+        store.nobody_waits(queued, passed);
     }
 }
 

@@ -189,13 +189,13 @@ impl Completion {
             if let Some(limited) = self.wanted.take() {
                 let now = self.gateway.clock.now();
                 let Ok(place) = limited.take(self.tier, now) else {
-                    permit.abandon(&self.gateway.store, &self.gateway.registries, now);
+                    permit.abandon(&self.gateway.store, now);
                     self.unsettled.forget();
                     return Err(Answer::Shed);
                 };
                 self.place = Some(place);
             }
-            permit.go_on();
+            permit.go_on(&self.gateway.store);
         }
         Ok(Admitted {
             permit,
@@ -303,7 +303,7 @@ impl Completion {
         let mut tries = 0;
         if let Some(mut permit) = self.permit.take() {
             tries = permit.tries();
-            if permit.abandon(&self.gateway.store, &self.gateway.registries, now) {
+            if permit.abandon(&self.gateway.store, now) {
                 self.unsettled.forget();
                 self.delayed = now.saturating_sub(self.started);
             }

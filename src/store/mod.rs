@@ -92,10 +92,11 @@ impl Store {
         self.memory.peek(charges, now)
     }
 
-    /// Says that nobody waits any more where this charge was made: places beyond what the quota lets pass at once have lapsed.
-    pub fn nobody_waits(&self, taken: &Taken, now: Nanos) {
+    /// Says that nobody waits any more where this charge was made, and what the state was made by those who have passed: places beyond it have
+    /// lapsed. In the shared store others may wait, so there they drain.
+    pub fn nobody_waits(&self, taken: &Taken, passed: u64) {
         if matches!(taken.origin, Origin::Memory | Origin::Fallback) {
-            self.memory.nobody_waits(taken, now);
+            self.memory.nobody_waits(taken, passed);
         }
     }
 

@@ -234,9 +234,9 @@ impl MemoryStore {
     }
 
     /// See [`Store::nobody_waits`](super::Store::nobody_waits).
-    pub fn nobody_waits(&self, taken: &Taken, now: Nanos) {
+    pub fn nobody_waits(&self, taken: &Taken, passed: u64) {
         if let Some(mut shard) = self.lock(&charge_of(taken)) {
-            shard.nobody_waits(taken, now);
+            shard.nobody_waits(taken, passed);
         }
     }
 

@@ -214,14 +214,15 @@ impl Shard {
         self.write(spot, &charge, state, quotas, now);
     }
 
-    /// Brings a queue back to what may pass at once: whoever passed did so until now, and those who stood behind have left.
-    pub(super) fn nobody_waits(&mut self, taken: &Taken, now: Nanos) {
+    /// Brings a queue back to what those made it who have passed: those who stood behind have left.
+    pub(super) fn nobody_waits(&mut self, taken: &Taken, passed: u64) {
         let place = self.table.find(taken.key);
         if let Some(entry) = place.and_then(|place| self.table.entry_mut(place))
             && entry.key.tag() == taken.quota.id
             && is_time(taken.quota.quota.algorithm())
         {
-            entry.state = entry.state.min(now.saturating_add(taken.quota.quota.capacity()));
+            // 0 would be a place without a counter.
+            entry.state = entry.state.min(passed.max(1));
         }
     }
 
