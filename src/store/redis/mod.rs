@@ -6,6 +6,7 @@
 //! the thread `store`.
 
 mod answer;
+mod book;
 mod decide;
 mod fallback;
 mod invocation;
@@ -23,12 +24,12 @@ use super::{MemoryStore, Origin, Outcomes, Store, Taken};
 use crate::clock::{Clock, Nanos, SECOND, unix_seconds};
 use crate::limit::{Key, Quotas};
 use crate::telemetry::metrics::{Lane, Registry};
+use book::Book;
 use fallback::Shares;
 use lease::{Leases, Occupancy};
 use link::Link;
 use metrics::Decisions;
 use script::Correction;
-use slots::Book;
 
 pub use answer::Answer;
 pub use decide::{Asking, Deciding};
@@ -42,7 +43,7 @@ pub struct SharedStore {
     link: Arc<Link>,
     leases: Leases,
     shares: Shares,
-    book: Book,
+    book: Arc<Book>,
     clock: Clock,
     metrics: Decisions,
     prefix: Box<str>,
@@ -85,7 +86,7 @@ impl SharedStore {
         Self {
             leases: Leases::new(quotas.clone(), max_leases),
             shares: Shares::new(quotas.clone()),
-            book: Book::default(),
+            book: Arc::default(),
             clock,
             metrics: Decisions::new(registry),
             prefix: link.settings().key_prefix.as_str().into(),
@@ -138,16 +139,20 @@ impl SharedStore {
     pub async fn tend(store: Arc<Store>) {
         let mut ticks = tokio::time::interval(TEND_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut since_renewal = Duration::ZERO;
+        let (mut since_renewal, mut recoveries) = (Duration::ZERO, 0);
         loop {
             ticks.tick().await;
             let Some(shared) = &store.shared else { return };
             shared.return_idle(&store.memory);
             since_renewal += TEND_EVERY;
-            if since_renewal >= slots::SLOT_LEASE / 3 {
+            // A node that has come up may have lost what it was told before, and has not heard what happened meanwhile.
+            let recovered = recoveries != shared.link.recoveries();
+            recoveries = shared.link.recoveries();
+            if recovered || since_renewal >= slots::SLOT_LEASE / 3 {
                 since_renewal = Duration::ZERO;
                 shared.renew_slots();
             }
+            shared.say_again();
         }
     }
 

@@ -1,32 +1,15 @@
 //! Slots of concurrency limits over all gateways. Each says how many it has, as a whole number that expires: a gateway that is killed has none
-//! soon, and a store that lost its data knows all again after the next renewal.
+//! soon, and a store that lost its data, or did not hear what was said during an outage, is told all again when it is back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
-
+use super::book::Said;
 use super::decide::Asking;
 use super::script::{self, Slots, SlotsAnswer};
 use super::{SharedStore, StoreKey};
 use crate::limit::{Key, OnFailure, SlotCharge, share_of};
 use crate::store::Store;
-
-/// How many slots of each key this process has.
-#[derive(Debug, Default)]
-pub(super) struct Book {
-    had: DashMap<Key, Had>,
-    /// Of everything that is said; never the same twice.
-    sequence: AtomicU64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Had {
-    count: u32,
-    entity: u64,
-}
 
 /// A slot over all gateways. Comes back when it is dropped.
 #[derive(Debug)]
@@ -45,53 +28,6 @@ pub enum NoSlot {
     NoStore,
 }
 
-/// What is said to the store: a number, and which of those said it is.
-#[derive(Debug, Clone, Copy)]
-struct Said {
-    count: u32,
-    sequence: u64,
-}
-
-impl Book {
-    fn take(&self, key: Key, entity: u64) -> Said {
-        let mut had = self.had.entry(key).or_insert(Had { count: 0, entity });
-        had.count = had.count.saturating_add(1);
-        // While the entry is held, so that a later number has a later place.
-        Said { count: had.count, sequence: self.next() }
-    }
-
-    fn give_back(&self, key: Key) -> Said {
-        match self.had.entry(key) {
-            Entry::Occupied(mut had) => {
-                let count = had.get().count.saturating_sub(1);
-                had.get_mut().count = count;
-                let said = Said { count, sequence: self.next() };
-                if count == 0 {
-                    had.remove();
-                }
-                said
-            }
-            Entry::Vacant(_) => Said { count: 0, sequence: self.next() },
-        }
-    }
-
-    /// What is had, said anew.
-    fn say(&self, key: Key) -> Said {
-        let had = self.had.get(&key);
-        // While the entry is held, as above.
-        Said { count: had.as_ref().map_or(0, |had| had.count), sequence: self.next() }
-    }
-
-    fn next(&self) -> u64 {
-        self.sequence.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Everything that is had, said anew.
-    fn all(&self) -> Vec<(Key, u64, Said)> {
-        self.had.iter().map(|had| (*had.key(), had.entity, Said { count: had.count, sequence: self.next() })).collect()
-    }
-}
-
 impl SharedStore {
     /// A slot, if over all gateways there is one left.
     ///
@@ -104,6 +40,9 @@ impl SharedStore {
         let slot = SharedSlot { store: Arc::clone(asking.store), key: charge.key, entity: sharing.entity };
         let key = self.key(sharing.entity, charge.key);
         let answer = self.ask_for_slot(asking, charge, &key, said).await;
+        if answer.is_none() {
+            self.book.unheard(charge.key, sharing.entity);
+        }
         let metrics = &self.metrics;
         let (verdict, counter) = match (answer, sharing.on_failure) {
             (Some(SlotsAnswer::Full { .. } | SlotsAnswer::Overtaken), _) => (Err(NoSlot::Full), &metrics.store),
@@ -144,18 +83,34 @@ impl SharedStore {
 
     /// Gives back whatever is had: the requests end with the process.
     pub(super) fn leave_slots(&self) {
-        for (key, entity, said) in self.book.all() {
-            let key = self.key(entity, key);
-            self.link.post(script::renew_slots(&self.slots(&key, Said { count: 0, ..said }), None));
+        let unheard = self.book.take_unheard(usize::MAX).into_iter().map(|(key, entity)| (key, entity, self.book.say(key)));
+        for (key, entity, said) in self.book.all().into_iter().chain(unheard) {
+            self.tell(key, entity, Said { count: 0, ..said });
         }
     }
 
     /// Says again what is had, before the store forgets it.
     pub(super) fn renew_slots(&self) {
         for (key, entity, said) in self.book.all() {
-            let key = self.key(entity, key);
-            self.link.post(script::renew_slots(&self.slots(&key, said), None));
+            self.tell(key, entity, said);
         }
+    }
+
+    /// Says again what the store has not heard, where it may hear it now: also that there are none any more.
+    pub(super) fn say_again(&self) {
+        for (key, entity) in self.book.take_unheard(SAID_AGAIN_AT_ONCE) {
+            if self.link.is_up(&self.key(entity, key)) {
+                self.tell(key, entity, self.book.say(key));
+            } else {
+                self.book.unheard(key, entity);
+            }
+        }
+    }
+
+    fn tell(&self, key: Key, entity: u64, said: Said) {
+        let invocation = script::renew_slots(&self.slots(&self.key(entity, key), said), None);
+        let book = Arc::clone(&self.book);
+        self.link.post_or(invocation, move || book.unheard(key, entity));
     }
 
     fn slots<'s>(&'s self, key: &StoreKey, Said { count, sequence }: Said) -> Slots<'s> {
@@ -166,9 +121,7 @@ impl SharedStore {
 impl Drop for SharedSlot {
     fn drop(&mut self) {
         if let Some(shared) = &self.store.shared {
-            let said = shared.book.give_back(self.key);
-            let key = shared.key(self.entity, self.key);
-            shared.link.post(script::renew_slots(&shared.slots(&key, said), None));
+            shared.tell(self.key, self.entity, shared.book.give_back(self.key));
         }
     }
 }
@@ -177,3 +130,5 @@ impl Drop for SharedSlot {
 pub(super) const SLOT_LEASE: Duration = Duration::from_secs(15);
 /// How often one slot is asked for while others overtake the question.
 const ASKED_AT_MOST: usize = 4;
+/// How many keys are said again in a tenth of a second, so that other posts have room beside them.
+const SAID_AGAIN_AT_ONCE: usize = 256;

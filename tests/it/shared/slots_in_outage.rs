@@ -71,6 +71,8 @@ impl Scene {
 
 /// Longer than slots last that nobody speaks of.
 const LEASE: Duration = Duration::from_secs(30);
+/// Shorter than they last, with the outage.
+const SOON: Duration = Duration::from_secs(10);
 
 #[test]
 fn what_is_taken_without_the_store_is_known_there_when_it_is_back() {
@@ -97,7 +99,18 @@ fn what_is_given_back_without_the_store_is_free_when_it_is_back() {
     scene.door.open();
     assert!(held.iter_mut().all(|client| client.receive().status() == 200));
     scene.finds_the_store();
-    assert!(happens(LEASE, || scene.gateways[1].get("/").status == 200), "they are counted for ever");
+    assert!(happens(SOON, || scene.gateways[1].get("/").status == 200), "the store is not told that they are free");
+}
+
+#[test]
+fn what_is_given_back_while_the_store_pauses_is_free_when_it_goes_on() {
+    let scene = Scene::new();
+    let mut held = scene.holding(0, 4);
+    assert_eq!(scene.gateways[1].get("/").status, 429);
+    scene.redis.command(&["CLIENT", "PAUSE", "4000", "ALL"]);
+    scene.door.open();
+    assert!(held.iter_mut().all(|client| client.receive().status() == 200));
+    assert!(happens(SOON, || scene.gateways[1].get("/").status == 200), "the store is not told that they are free");
 }
 
 #[test]

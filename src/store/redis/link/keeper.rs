@@ -174,6 +174,7 @@ impl Keeper {
         match first_fault {
             None if !self.node.is_up() => {
                 self.node.close(self.shared.clock.now());
+                self.shared.recoveries.fetch_add(1, Ordering::Relaxed);
             }
             Some(fault) if !self.node.is_up() => self.open(Trouble::Fault(fault)),
             _ => {}

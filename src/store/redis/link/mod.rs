@@ -41,7 +41,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub use fault::{Fault, Refusal};
@@ -52,6 +53,7 @@ use super::invocation::{Invocation, StoreKey};
 use crate::clock::Clock;
 use crate::telemetry::metrics::{Lane, Registry, Sample};
 use ask::{Place, Terms};
+use post::Post;
 use shared::Shared;
 use tally::Tally;
 
@@ -60,7 +62,7 @@ use tally::Tally;
 pub struct Link {
     shared: Arc<Shared>,
     running: Mutex<Option<Running>>,
-    posts: mpsc::Sender<Invocation>,
+    posts: mpsc::Sender<Post>,
     runtime: Handle,
 }
 
@@ -128,9 +130,24 @@ impl Link {
     /// Sends a script without waiting for its answer. What is posted for a key arrives in order, except in the moment in which a
     /// server hears of a script for the first time; what finds no room or no server is lost, and counted.
     pub fn post(&self, invocation: Invocation) {
-        if self.posts.try_send(invocation).is_err() {
-            self.shared.lost_in_queue.fetch_add(1, Ordering::Relaxed);
+        self.queue(Post { invocation, if_lost: None });
+    }
+
+    /// Likewise; `if_lost` is called if there was no answer, so that it can be said again. It may have run all the same.
+    pub fn post_or(&self, invocation: Invocation, if_lost: impl FnOnce() + Send + 'static) {
+        self.queue(Post { invocation, if_lost: Some(Box::new(if_lost)) });
+    }
+
+    fn queue(&self, post: Post) {
+        if let Err(TrySendError::Full(post) | TrySendError::Closed(post)) = self.posts.try_send(post) {
+            post.lose(&self.shared.lost_in_queue);
         }
+    }
+
+    /// How often a node has come up: what was said before that, it may not know.
+    #[must_use]
+    pub fn recoveries(&self) -> u64 {
+        self.shared.recoveries.load(Ordering::Relaxed)
     }
 
     /// Whether a key's shard is worth asking now.
@@ -186,7 +203,7 @@ impl Drop for Link {
 }
 
 /// What the thread does.
-async fn serve(shared: Arc<Shared>, queue: mpsc::Receiver<Invocation>, stopped: oneshot::Receiver<()>) {
+async fn serve(shared: Arc<Shared>, queue: mpsc::Receiver<Post>, stopped: oneshot::Receiver<()>) {
     let topology = tokio::spawn(topology::follow(Arc::clone(&shared)));
     let beats = tokio::spawn(heart::beat(Arc::clone(&shared)));
     let (close, closed) = oneshot::channel();

@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) instances: AtomicU32,
     pub(super) lost_in_queue: AtomicU64,
     pub(super) lost_on_way: AtomicU64,
+    /// How often a node has come up.
+    pub(super) recoveries: AtomicU64,
     /// Posts that may have arrived or not.
     pub(super) unanswered: AtomicU64,
     /// Told whenever there is a new map.
@@ -46,6 +48,7 @@ impl Shared {
             instances: AtomicU32::new(1),
             lost_in_queue: AtomicU64::new(0),
             lost_on_way: AtomicU64::new(0),
+            recoveries: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             changed: Notify::new(),
             doubt: Notify::new(),
