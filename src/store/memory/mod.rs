@@ -12,6 +12,7 @@ mod shard;
 mod size;
 mod space;
 mod table;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

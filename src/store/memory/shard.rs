@@ -12,9 +12,10 @@ use super::super::Taken;
 use super::logs::Logs;
 use super::size::Size;
 use super::table::{Entry, NEARLY_FULL, Place, Table, WAYS};
+use super::usage::{free, fullness, is_idle, used};
 use crate::clock::Nanos;
 use crate::limit::{
-    Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, Verdict, share, sliding_log, until,
+    Algorithm, Boost, Charge, Interned, Key, Log, Outcome, Quota, QuotaId, Quotas, Step, Verdict, sliding_log, until,
 };
 
 /// See the module.
@@ -493,35 +494,6 @@ impl Shard {
             Spot::Vacant(_) => None,
         }
     }
-}
-
-fn is_idle(entry: &Entry, quota: Option<&Quota>, logs: &Logs, now: Nanos) -> bool {
-    match quota {
-        Some(quota) if quota.algorithm() == Algorithm::SlidingLog => used(entry, quota, logs, now) == 0,
-        Some(quota) => quota.is_idle(entry.state, entry.key.phase(), now),
-        None => true,
-    }
-}
-
-fn used(entry: &Entry, quota: &Quota, logs: &Logs, now: Nanos) -> u64 {
-    match quota.algorithm() {
-        Algorithm::SlidingLog => logs.get(entry.state).map_or(0, |log| sliding_log::used(quota, log, now)),
-        _ => quota.used(entry.state, entry.key.phase(), now),
-    }
-}
-
-fn fullness(entry: &Entry, quota: &Quota, logs: &Logs, now: Nanos) -> u64 {
-    match quota.algorithm() {
-        Algorithm::SlidingLog => share(used(entry, quota, logs, now), quota.count()),
-        _ => quota.fullness(entry.state, entry.key.phase(), now),
-    }
-}
-
-fn free(entry: &mut Entry, quota: Option<&Quota>, logs: &mut Logs) {
-    if quota.is_some_and(|quota| quota.algorithm() == Algorithm::SlidingLog) {
-        logs.drop(entry.state);
-    }
-    *entry = Entry::default();
 }
 
 /// Whether the state is a point in time, the same whoever's key it is under.

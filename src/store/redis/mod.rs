@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{MemoryStore, Origin, Outcomes, Store, Taken};
-use crate::clock::{Clock, Nanos, SECOND, unix_seconds};
+use crate::clock::{Clock, Nanos, unix_seconds};
 use crate::limit::{Key, Quotas};
 use crate::telemetry::metrics::{Lane, Registry};
 use book::Book;
@@ -189,7 +189,10 @@ impl SharedStore {
     /// Since when something is so, in seconds since 1970, that is so since `since` by the link's clock.
     #[must_use]
     pub fn unix_time_of(&self, since: Nanos) -> u64 {
-        unix_seconds(self.clock.wall_now()).saturating_sub(self.clock.now().saturating_sub(since) / SECOND)
+        let ago = Duration::from_nanos(self.clock.now().saturating_sub(since));
+        // To the half second, so that it does not change between two looks because both clocks are read anew.
+        let then = self.clock.wall_now().checked_sub(ago).and_then(|then| then.checked_add(Duration::from_millis(500)));
+        unix_seconds(then.unwrap_or_else(|| self.clock.wall_now()))
     }
 
     /// The way to the store.

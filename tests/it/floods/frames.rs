@@ -107,7 +107,8 @@ fn heads_of_nothing_cost_nothing() {
             attacker.frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * n + 1, &block);
         }
         others_are_served(&gateway);
-        memory.grew_at_most(8, name);
+        // 2000 streams that are kept would be more.
+        memory.grew_at_most(12, name);
     }
     assert!(origin.lines().iter().all(|line| !line.contains("flood")), "{:?}", origin.lines());
 }

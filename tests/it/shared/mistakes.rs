@@ -37,6 +37,8 @@ const WRONG: &[Row] = &[
     ("store: { redis: { urls: 'unix:/a', topology: cluster } }", RATE, 3, "store.redis.urls", "are reached over TCP"),
     ("store: { redis: { urls: 'unix:/a', topology: sentinel, sentinel_master: m } }", RATE, 3, "store.redis.urls", "are reached over TCP"),
     ("store: { redis: { urls: 'redis://a/1', topology: cluster } }", RATE, 3, "store.redis.urls", "a cluster has the database 0 alone"),
+    ("store: { redis: { urls: 'redis://a', timeout: 1000h } }", RATE, 3, "store.redis.timeout", "at most 10s"),
+    ("store: { redis: { urls: 'redis://a', key_secret: '' } }", RATE, 3, "store.redis.key_secret", "an empty secret keeps nothing secret"),
     ("store: { redis: { urls: 'redis://a', topology: ring } }", RATE, 3, "store.redis.topology", "`sentinel`"),
     ("store: { redis: { urls: 'redis://a', sentinel_master: m } }", RATE, 3, "store.redis.sentinel_master", "only `topology: sentinel` has sentinels"),
     ("store: { redis: { urls: 'redis://a', sentinel_password: hunter2 } }", RATE, 3, "store.redis.sentinel_password", "only `topology: sentinel` has sentinels"),

@@ -2,6 +2,8 @@
 
 use super::{ANSWERED, acquainted, counters, gateways, keys, store};
 use crate::harness::{Client, Gateway, RedisServer, happens, until};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -164,4 +166,32 @@ fn refusals_by_another_limit_do_not_wear_down_what_is_kept_warm() {
     let third = admitted(&gateway, 100, "/");
     assert!(first + second + third <= 60, "{first} and {second} before the outage, {third} in it");
     assert!(third >= 10, "{third} in the outage");
+}
+
+/// Something else listens where the store should, and says yes to everything.
+#[test]
+fn a_server_that_answers_everything_alike_is_no_store() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut bytes) {
+                    // A command is an array: one answer for each.
+                    let commands = bytes[..read].split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"*")).count();
+                    if stream.write_all("+OK\r\n".repeat(commands).as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let yaml = format!("store: {{ redis: {{ urls: 'redis://127.0.0.1:{port}', timeout: 2s }} }}\n{MODES}{ANSWERED}");
+    let gateway = Gateway::start(&yaml);
+    assert_eq!(gateway.get("/closed").status, 503);
+    assert_eq!(gateway.get("/open").status, 200);
+    assert_eq!(gateway.metric("tollgate_store_up", &[]), 0.0, "{}", super::admin::store_text(&gateway));
+    assert!(gateway.metric("tollgate_store_round_trips_total", &[("outcome", "down")]) >= 2.0);
 }
