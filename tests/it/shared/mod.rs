@@ -3,6 +3,7 @@
 mod admin;
 mod all_or_none;
 mod budget;
+mod differential;
 mod entries;
 mod joint;
 mod mistakes;

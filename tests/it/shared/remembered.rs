@@ -104,6 +104,27 @@ fn who_is_refused_again_and_again_is_not_asked_about_each_time() {
 }
 
 #[test]
+fn who_asks_for_more_than_there_ever_is_is_not_asked_about_each_time() {
+    let (origin, redis) = (origin(), RedisServer::start());
+    for algorithm in ["gcra", "fixed_window", "sliding_window", "sliding_log"] {
+        let limit = format!("rate: 15/hour, algorithm: {algorithm}, cost: {{ header: x-c, default: 1, max: 30 }}");
+        let gateway = gateway(&origin, &redis, "strict", &limit);
+        redis.command(&["FLUSHALL"]);
+        assert_eq!(costing(&gateway, "/", 9).status, 200, "{algorithm}");
+        let asked = || gateway.metric("tollgate_store_decisions_total", &[("source", "store")]);
+        let before = asked();
+        for _ in 0..100 {
+            let refused = costing(&gateway, "/", 16);
+            let left = number(&refused, "x-ratelimit-remaining");
+            assert_eq!((refused.status, number(&refused, "retry-after"), left), (429, None, Some(6)), "{algorithm}");
+        }
+        let asked = asked() - before;
+        assert!(asked < 10.0, "{algorithm}: the store was asked {asked} times");
+        assert_eq!(costing(&gateway, "/", 6).status, 200, "{algorithm}: what is left is there for others");
+    }
+}
+
+#[test]
 fn cells_that_came_back_are_there_for_who_was_just_refused() {
     let redis = RedisServer::start();
     for algorithm in ["gcra", "fixed_window", "sliding_window", "sliding_log"] {

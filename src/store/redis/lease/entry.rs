@@ -22,8 +22,8 @@ pub(super) struct Entry {
     pub(super) lease: Lease,
     word: Word,
     denial: Denial,
-    /// When cells last went back from here, if they have.
-    returned: Option<Nanos>,
+    /// When a charge was last corrected from here, if one was.
+    corrected: Option<Nanos>,
     /// When somebody began to ask for a block; 0 if nobody does.
     asking: Nanos,
     /// Until when it is not worth asking for one.
@@ -84,7 +84,7 @@ impl Entry {
             lease: Lease::default(),
             word: Word::default(),
             denial: Denial::default(),
-            returned: None,
+            corrected: None,
             asking: 0,
             asks_after: 0,
         }
@@ -117,13 +117,21 @@ impl Entry {
             let refill = self.lease.cells <= self.lease.block / 2 && self.may_ask(now) && !self.is_denied(1, generation, now);
             return Spend::Spent { outcome: self.outcome(quota, Verdict::Conforms, now), window: self.lease.window, refill };
         }
-        match self.passes_at(charge, generation, now) {
-            Some(passes) => {
-                let verdict = Verdict::Exceeds { retry_after: passes.saturating_sub(now).max(1) };
-                Spend::Denied { outcome: self.outcome(quota, verdict, now) }
-            }
+        match self.refusal(charge, generation, now) {
+            Some(verdict) => Spend::Denied { outcome: self.outcome(quota, verdict, now) },
             None => Spend::Ask,
         }
+    }
+
+    /// How the store would refuse a charge; `None` if it might not, or if only the store knows how.
+    fn refusal(&self, charge: &Charge<'_>, generation: u64, now: Nanos) -> Option<Verdict> {
+        if charge.cost > charge.quota.quota.largest_cost() {
+            // That it never passes is in the quota, of whatever generation; what is left beside it is the store's to say now and then.
+            let is_known = self.word.limit > 0 && now < self.word.sent.saturating_add(rules::life(charge, self.is_leased));
+            return is_known.then_some(Verdict::Never);
+        }
+        let retry_after = self.passes_at(charge, generation, now)?.saturating_sub(now).max(1);
+        Some(Verdict::Exceeds { retry_after })
     }
 
     /// Whether the cells could be put back; if not, the caller gives them to the store.
@@ -225,12 +233,21 @@ impl Entry {
             if self.is_leased { rules::pause(quota, self.rate.sixteenths(now), self.word.ends_in(quota, now)) } else { 0 };
         let (retry_after, cost) = match answer.outcome.verdict {
             Verdict::Exceeds { retry_after } => (retry_after, charge.cost),
-            // The last cells went: the next one that comes is not worth a question of its own.
-            Verdict::Conforms if self.word.remaining == 0 && pause > 0 => (pause, 1),
-            Verdict::Conforms | Verdict::Never => return,
+            Verdict::Conforms => {
+                // What was refused before waits longer now, except for a window's end.
+                if charge.cost.saturating_add(answer.granted) > 0 && Course::of(quota) != Course::Window {
+                    self.denial = Denial::default();
+                }
+                if self.word.remaining > 0 || pause == 0 {
+                    return;
+                }
+                // The last cells went: the next one that comes is not worth a question of its own.
+                (pause, 1)
+            }
+            Verdict::Never => return,
         };
-        // What went back a moment ago may not have been there yet when the store said so.
-        let is_settled = self.returned.is_none_or(|returned| sent >= returned.saturating_add(ON_ITS_WAY));
+        // What was corrected a moment ago may not have been there yet when the store said so.
+        let is_settled = self.corrected.is_none_or(|corrected| sent >= corrected.saturating_add(ON_ITS_WAY));
         let life = if is_settled { rules::life(charge, self.is_leased).max(pause) } else { pause };
         // Ours may be believed until it would pass if it was asked in the first moment that the store can have been; a client is
         // told to wait as if it had been the last one.
@@ -262,7 +279,7 @@ impl Entry {
     /// When a charge passes that the store would refuse now; `None` if it might not, or if only the store knows how long.
     fn passes_at(&self, charge: &Charge<'_>, generation: u64, now: Nanos) -> Option<Nanos> {
         let (quota, denial) = (&charge.quota.quota, &self.denial);
-        if charge.cost == 0 || charge.cost > quota.largest_cost() || !self.is_denied(charge.cost, generation, now) {
+        if charge.cost == 0 || !self.is_denied(charge.cost, generation, now) {
             return None;
         }
         match Course::of(quota) {
@@ -316,8 +333,19 @@ impl Entry {
     pub(super) fn came_back(&mut self, quota: &Quota, cells: u64, now: Nanos) {
         self.word.resets = self.word.resets.saturating_sub(drains_in(quota, cells));
         self.word.remaining = self.word.remaining.saturating_add(cells).min(self.word.limit);
+        self.was_corrected(now);
+    }
+
+    /// The store counts these as well, or is about to, so what it denied waits longer.
+    pub(super) fn cost_more(&mut self, quota: &Quota, cells: u64, now: Nanos) {
+        self.word.resets = self.word.resets.max(now).saturating_add(drains_in(quota, cells));
+        self.word.remaining = self.word.remaining.saturating_sub(cells);
+        self.was_corrected(now);
+    }
+
+    fn was_corrected(&mut self, now: Nanos) {
         self.denial = Denial::default();
-        self.returned = Some(now);
+        self.corrected = Some(now);
     }
 
     /// An administrator did something: believe nothing.
@@ -404,7 +432,7 @@ fn is_worth_returning(quota: &Quota, is_current: bool) -> bool {
 const IDLE: Nanos = 3 * HORIZON;
 /// After this long an answer that never came does not keep others from asking.
 const PATIENCE: Nanos = SECOND;
-/// After this long, what was given back has come to the store.
+/// After this long, a correction has come to the store.
 const ON_ITS_WAY: Nanos = HORIZON;
 /// How long nobody asks for a block after there was none.
 const HOLD_OFF: Nanos = HORIZON / 8;

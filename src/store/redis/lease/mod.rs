@@ -140,6 +140,13 @@ impl Leases {
         }
     }
 
+    /// A charge has turned out to cost this much more than was taken for it, and the store will be told.
+    pub fn cost_more(&self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
+        if let Some(mut shard) = self.lock(key) {
+            shard.cost_more(key, quota, cells, now);
+        }
+    }
+
     /// An administrator has reset this counter: what the store said is not true any more. The lease stays, it was counted before.
     pub fn forget(&self, key: Key) {
         if let Some(mut shard) = self.lock(key) {

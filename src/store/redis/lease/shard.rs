@@ -87,6 +87,12 @@ impl Shard {
         }
     }
 
+    pub(super) fn cost_more(&mut self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
+        if let Some(entry) = self.find(key) {
+            entry.cost_more(quota, cells, now);
+        }
+    }
+
     pub(super) fn forget(&mut self, key: Key) {
         if let Some(entry) = self.find(key) {
             entry.forget();

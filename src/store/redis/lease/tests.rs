@@ -316,12 +316,39 @@ fn a_larger_charge_is_refused_only_where_its_wait_is_known() {
         let bench = Bench::new();
         let quota = bench.quota(1000, algorithm);
         bench.told(&charge(&quota, 3), exceeds(0, 10 * MS), SECOND);
-        [5, 1000, 1001].map(|cost| bench.denied(&charge(&quota, cost), 1, SECOND))
+        [5, 1000].map(|cost| bench.denied(&charge(&quota, cost), 1, SECOND))
     };
-    assert_eq!(larger(Algorithm::FixedWindow), [Some(10 * MS), Some(10 * MS), None], "all of it comes back at once");
-    assert_eq!(larger(Algorithm::Gcra), [Some(12 * MS), Some(1007 * MS), None], "cell by cell");
-    assert_eq!(larger(Algorithm::SlidingWindow), [None; 3]);
-    assert_eq!(larger(Algorithm::SlidingLog), [None; 3]);
+    assert_eq!(larger(Algorithm::FixedWindow), [Some(10 * MS), Some(10 * MS)], "all of it comes back at once");
+    assert_eq!(larger(Algorithm::Gcra), [Some(12 * MS), Some(1007 * MS)], "cell by cell");
+    assert_eq!(larger(Algorithm::SlidingWindow), [None; 2]);
+    assert_eq!(larger(Algorithm::SlidingLog), [None; 2]);
+}
+
+#[test]
+fn what_can_never_pass_is_asked_about_only_for_what_is_left() {
+    for algorithm in [Algorithm::Gcra, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog] {
+        let bench = Bench::new();
+        let quota = bench.quota(1000, algorithm);
+        let too_much = charge(&quota, 1001);
+        let never = |generation, now| match bench.leases.spend(&too_much, generation, now) {
+            Spend::Denied { outcome } => Some((outcome.verdict, outcome.remaining)),
+            Spend::Ask => None,
+            other @ Spend::Spent { .. } => panic!("{other:?}"),
+        };
+        assert_eq!(never(1, SECOND), None, "{algorithm:?}: nobody knows what is left");
+        let told = answer(Verdict::Never, 500);
+        bench.told(&too_much, told, SECOND);
+        assert_eq!(never(1, SECOND), Some((Verdict::Never, 500)), "{algorithm:?}");
+        assert_eq!(never(2, SECOND), Some((Verdict::Never, 500)), "{algorithm:?}: the quota is the same after a reload");
+        assert!(never(1, 6 * SECOND - 1).is_some(), "{algorithm:?}");
+        assert_eq!(never(1, 6 * SECOND), None, "{algorithm:?}: that was long ago");
+        bench.told(&too_much, told, 6 * SECOND);
+        bench.leases.forget(too_much.key);
+        assert_eq!(never(1, 6 * SECOND), None, "{algorithm:?}: an administrator has reset it");
+        bench.told(&too_much, told, 6 * SECOND);
+        let raised = bench.quota(2000, algorithm);
+        assert_eq!(bench.leases.spend(&charge(&raised, 1001), 1, 6 * SECOND), Spend::Ask, "{algorithm:?}: now it may pass");
+    }
 }
 
 #[test]
@@ -370,6 +397,36 @@ fn a_refusal_that_knows_nothing_of_what_is_on_its_way_is_not_remembered() {
     assert_eq!(bench.denied(&one, 1, SECOND + 2 * MS), None, "the store may have said so before the cell had come");
     bench.told(&one, exceeds(0, 200 * MS), SECOND + 200 * MS);
     assert_eq!(bench.denied(&one, 1, SECOND + 200 * MS), Some(200 * MS));
+}
+
+#[test]
+fn a_denial_ends_with_a_smaller_charge_that_passes() {
+    let later = |algorithm, smaller| {
+        let bench = Bench::new();
+        let quota = bench.quota(1000, algorithm);
+        bench.told(&charge(&quota, 13), exceeds(12, 10 * MS), SECOND);
+        bench.told(&charge(&quota, smaller), conforms(12 - smaller), SECOND + 1);
+        bench.denied(&charge(&quota, 13), 1, SECOND + 1)
+    };
+    assert_eq!(later(Algorithm::Gcra, 1), None, "it waits for a cell more");
+    assert_eq!(later(Algorithm::SlidingLog, 1), None);
+    assert_eq!(later(Algorithm::SlidingWindow, 1), None);
+    assert_eq!(later(Algorithm::FixedWindow, 1), Some(10 * MS - 1), "it waits for the window's end as before");
+    assert_eq!(later(Algorithm::Gcra, 0), Some(10 * MS - 1), "that took nothing");
+}
+
+#[test]
+fn what_costs_more_than_was_taken_ends_a_denial() {
+    let bench = Bench::new();
+    let quota = bench.quota(1000, Algorithm::Gcra);
+    let three = charge(&quota, 3);
+    bench.told(&three, exceeds(2, 10 * MS), SECOND);
+    bench.leases.cost_more(three.key, &quota.quota, 100, SECOND + MS);
+    assert_eq!(bench.denied(&three, 1, SECOND + MS), None, "it waits longer now");
+    bench.told(&three, exceeds(2, 10 * MS), SECOND + 2 * MS);
+    assert_eq!(bench.denied(&three, 1, SECOND + 2 * MS), None, "the store may have said so before it had heard");
+    bench.told(&three, exceeds(0, 110 * MS), SECOND + 200 * MS);
+    assert_eq!(bench.denied(&three, 1, SECOND + 200 * MS), Some(110 * MS));
 }
 
 #[test]
