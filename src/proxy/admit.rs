@@ -65,7 +65,7 @@ pub(super) async fn admit<'s>(
                 && let Err(Shed) = completion.take_place(&limited, now)
             {
                 admission::give_back(&gateway.store, &proceed.charges, &decision.outcomes, &decision.origins, now);
-                standing.gave_back();
+                standing.came_to(0);
                 standing.look_again(gateway, now);
                 return Err(Answer::Shed);
             }
@@ -130,20 +130,17 @@ impl<'s> Standing<'s> {
 
     /// A charge came to cost something else, or nothing. What the shared store would say of it now is not worth asking it again.
     pub(super) fn settled(&mut self, taken: &Taken, cost: u64) {
-        if let Some(Reported { outcome, charge, .. }) = &mut self.0
-            && charge.sharing.is_some()
-            && (charge.key, charge.space) == (taken.key, taken.space)
-        {
-            *outcome = outcome.corrected(&charge.quota.quota, taken.cost, cost);
+        if self.0.as_ref().is_some_and(|Reported { charge, .. }| (charge.key, charge.space) == (taken.key, taken.space)) {
+            self.came_to(cost);
         }
     }
 
-    /// The charge came back.
-    fn gave_back(&mut self) {
+    /// The reported charge came to cost this.
+    fn came_to(&mut self, cost: u64) {
         if let Some(Reported { outcome, charge, .. }) = &mut self.0
             && charge.sharing.is_some()
         {
-            *outcome = outcome.corrected(&charge.quota.quota, charge.cost, 0);
+            *outcome = outcome.corrected(&charge.quota.quota, charge.cost, cost);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::random::Random;
+use crate::chance::Random;
 use crate::store::{Fixture, SPACES, charge, key};
 use tollgate::clock::{Nanos, SECOND};
 use tollgate::limit::Algorithm::{self, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::chance::Random;
 use crate::oracle::Receipt;
-use crate::random::{Clock, Random, cost, later};
+use crate::random::{Clock, cost, later};
 use crate::store::{Fixture, Model, SPACES, charge, key, unmarked, wait};
 use tollgate::clock::Nanos;
 use tollgate::limit::Algorithm::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};

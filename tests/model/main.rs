@@ -13,6 +13,7 @@
 //! - `flood`: a store at its cap, which forgets nobody who matters.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "test code: a panic is a failing test")]
 
+mod chance;
 mod flood;
 mod found;
 mod joint;

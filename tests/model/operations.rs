@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::chance::Random;
 use crate::oracle::{Oracle, Receipt};
-use crate::random::{Clock, Random, cost, later};
+use crate::random::{Clock, cost, later};
 use crate::subject::Counter;
 use tollgate::clock::Nanos;
 use tollgate::limit::Algorithm::{self, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::random::Random;
+use crate::chance::Random;
 use crate::store::{Fixture, SPACES, charge, key};
 use tollgate::clock::{Nanos, SECOND};
 use tollgate::limit::Algorithm::{self, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::chance::Random;
 use crate::oracle::{Oracle, Receipt};
-use crate::random::Random;
 use tollgate::clock::Nanos;
 use tollgate::limit::{Algorithm, Charge, Interned, Key, Outcome, Quota, QuotaId, Quotas, SpaceId, Verdict, until};
 use tollgate::store::{Budget, Charged, MemoryStore, Taken};

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::random::Random;
+use crate::chance::Random;
 use crate::subject::Counter;
 use tollgate::clock::{Nanos, SECOND};
 use tollgate::limit::Algorithm::{self, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};

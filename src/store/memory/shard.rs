@@ -105,12 +105,13 @@ impl Shard {
         let spot = self.spot(charge, quotas, now);
         let quota = &charge.quota.quota.boosted(boost);
         let under = Under { quota, boost };
+        let rewriting = self.rewriting(spot, charge, quotas);
         let (outcome, state) = if quota.algorithm() == Algorithm::SlidingLog {
             if let Some(log) = self.log_mut(spot, charge) {
                 sliding_log::heal(quota, log, now);
             }
             let outcome = sliding_log::decide(quota, &self.log_at(spot, charge, &under, quotas, now), now, charge.cost);
-            if !outcome.verdict.conforms() && self.rewriting(spot, charge, quotas) == Rewriting::Now {
+            if !outcome.verdict.conforms() && rewriting == Rewriting::Now {
                 let state = self.new_log(spot, charge, &under, quotas, now, |_| {});
                 self.write(spot, charge, state, quotas, now);
             }
@@ -118,17 +119,18 @@ impl Shard {
         } else {
             let state = self.state_at(spot, charge, &under, quotas, now);
             let step = quota.decide(state, charge.key.phase(), now, charge.cost);
-            if !step.outcome.verdict.conforms() {
-                match self.rewriting(spot, charge, quotas) {
-                    Rewriting::Never if step.state == state => {}
-                    Rewriting::Never | Rewriting::Now => self.keep_refused(spot, charge, step.state, quotas, now),
-                    Rewriting::Later => {}
-                }
+            let is_kept = match rewriting {
+                Rewriting::Never => step.state != state,
+                Rewriting::Now => true,
+                Rewriting::Later => false,
+            };
+            if !step.outcome.verdict.conforms() && is_kept {
+                self.keep_refused(spot, charge, step.state, quotas, now);
             }
             (Outcome { mark: step.state, ..step.outcome }, step.state)
         };
         let outcome = match outcome.verdict {
-            Verdict::Exceeds { .. } if self.rewriting(spot, charge, quotas) == Rewriting::Later => {
+            Verdict::Exceeds { .. } if rewriting == Rewriting::Later => {
                 let retry_after = self.wait_of_rewritten(spot, charge, &under, quotas, now);
                 Outcome { verdict: Verdict::Exceeds { retry_after }, ..outcome }
             }

@@ -107,13 +107,10 @@ impl SharedStore {
         {
             return;
         }
-        let more = cost.saturating_sub(taken.cost);
-        if less > 0 {
-            self.leases.came_back(taken.key, &taken.quota.quota, less, now);
-        } else if more > 0 {
-            self.leases.cost_more(taken.key, &taken.quota.quota, more, now);
+        let delta = if less > 0 { -signed(less) } else { signed(cost.saturating_sub(taken.cost)) };
+        if delta != 0 {
+            self.leases.corrected(taken.key, &taken.quota.quota, delta, now);
         }
-        let delta = if less > 0 { -signed(less) } else { signed(more) };
         self.correct(memory, taken, delta, now);
     }
 

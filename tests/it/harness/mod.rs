@@ -15,6 +15,8 @@
 //!
 //! No test sleeps to be right: it waits for a condition with [`until`].
 
+#[path = "../../model/chance.rs"]
+mod chance;
 mod client;
 mod dns;
 mod fault_proxy;
@@ -30,6 +32,7 @@ mod skew;
 mod table;
 mod tls;
 
+pub(crate) use chance::Random;
 pub(crate) use client::{Client, Reply, Response, exchange, field, fields};
 pub(crate) use dns::{Dns, Says};
 pub(crate) use fault_proxy::{FaultProxy, Network};

@@ -3,7 +3,7 @@
 //! `TOLLGATE_SEED` repeats a run; a failure prints it.
 
 use super::{calls, store};
-use crate::harness::{Client, Gateway, Origin, RedisServer, Response, until};
+use crate::harness::{Client, Gateway, Origin, Random, RedisServer, Response, until};
 
 const ALGORITHMS: [&str; 6] = ["gcra", "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"];
 
@@ -128,14 +128,8 @@ fn origin() -> Origin {
 #[test]
 fn the_store_tells_one_client_what_memory_tells_it() {
     let seed: u64 = std::env::var("TOLLGATE_SEED").map_or(1, |seed| seed.parse().unwrap());
-    let mut state = seed;
-    // splitmix64 (Steele, Lea and Flood 2014).
-    let mut below = |bound: usize| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % bound as u64).unwrap()
-    };
+    let mut random = Random::new(seed);
+    let mut below = |bound: usize| usize::try_from(random.below(bound as u64)).unwrap();
     let (origin, redis) = (origin(), RedisServer::start());
     let (mut memory, mut strict) = (Side::new(&origin, &redis, "local"), Side::new(&origin, &redis, "strict"));
     let (mut corrections, mut refused, mut admitted) = (0, 0, 0);

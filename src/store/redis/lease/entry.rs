@@ -6,7 +6,7 @@ use super::shard::Told;
 use super::{Return, Spend};
 use crate::clock::{Nanos, SECOND};
 use crate::limit::{Algorithm, Boost, Charge, Key, Outcome, Quota, QuotaId, Quotas, Reach, SpaceId, Verdict};
-use crate::store::redis::Answer;
+use crate::store::redis::{Answer, signed};
 use crate::store::{Origin, Taken};
 
 /// See the module.
@@ -329,21 +329,16 @@ impl Entry {
         now >= self.asks_after && (self.asking == 0 || now >= self.asking.saturating_add(PATIENCE))
     }
 
-    /// The store has these again, or is about to, so what it denied may pass.
-    pub(super) fn came_back(&mut self, quota: &Quota, cells: u64, now: Nanos) {
-        self.word.resets = self.word.resets.saturating_sub(drains_in(quota, cells));
-        self.word.remaining = self.word.remaining.saturating_add(cells).min(self.word.limit);
-        self.was_corrected(now);
-    }
-
-    /// The store counts these as well, or is about to, so what it denied waits longer.
-    pub(super) fn cost_more(&mut self, quota: &Quota, cells: u64, now: Nanos) {
-        self.word.resets = self.word.resets.max(now).saturating_add(drains_in(quota, cells));
-        self.word.remaining = self.word.remaining.saturating_sub(cells);
-        self.was_corrected(now);
-    }
-
-    fn was_corrected(&mut self, now: Nanos) {
+    /// The store counts so many more, or less, or is about to: what it denied waits longer, or may pass.
+    pub(super) fn correct(&mut self, quota: &Quota, delta: i64, now: Nanos) {
+        let (word, cells) = (&mut self.word, delta.unsigned_abs());
+        if delta < 0 {
+            word.resets = word.resets.saturating_sub(drains_in(quota, cells));
+            word.remaining = word.remaining.saturating_add(cells).min(word.limit);
+        } else {
+            word.resets = word.resets.max(now).saturating_add(drains_in(quota, cells));
+            word.remaining = word.remaining.saturating_sub(cells);
+        }
         self.denial = Denial::default();
         self.corrected = Some(now);
     }
@@ -385,7 +380,7 @@ impl Entry {
             return None;
         }
         if now < ends {
-            self.came_back(&quota, cells, now);
+            self.correct(&quota, -signed(cells), now);
         }
         Some(Return { taken: Taken { cost: cells, mark, ..self.taken(&quota) }, window })
     }

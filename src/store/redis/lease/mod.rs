@@ -133,17 +133,10 @@ impl Leases {
         }
     }
 
-    /// Cells are on their way back to the store, and not from a lease.
-    pub fn came_back(&self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
+    /// A charge has turned out to cost this much more than was taken for it, or less, and the store will be told.
+    pub fn corrected(&self, key: Key, quota: &Quota, delta: i64, now: Nanos) {
         if let Some(mut shard) = self.lock(key) {
-            shard.came_back(key, quota, cells, now);
-        }
-    }
-
-    /// A charge has turned out to cost this much more than was taken for it, and the store will be told.
-    pub fn cost_more(&self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
-        if let Some(mut shard) = self.lock(key) {
-            shard.cost_more(key, quota, cells, now);
+            shard.corrected(key, quota, delta, now);
         }
     }
 

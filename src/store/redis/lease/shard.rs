@@ -81,15 +81,9 @@ impl Shard {
         }
     }
 
-    pub(super) fn came_back(&mut self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
+    pub(super) fn corrected(&mut self, key: Key, quota: &Quota, delta: i64, now: Nanos) {
         if let Some(entry) = self.find(key) {
-            entry.came_back(quota, cells, now);
-        }
-    }
-
-    pub(super) fn cost_more(&mut self, key: Key, quota: &Quota, cells: u64, now: Nanos) {
-        if let Some(entry) = self.find(key) {
-            entry.cost_more(quota, cells, now);
+            entry.correct(quota, delta, now);
         }
     }
 

@@ -391,7 +391,7 @@ fn a_refusal_that_knows_nothing_of_what_is_on_its_way_is_not_remembered() {
     let quota = bench.quota(1000, Algorithm::FixedWindow);
     let one = charge(&quota, 1);
     bench.told(&one, exceeds(0, 400 * MS), SECOND);
-    bench.leases.came_back(one.key, &quota.quota, 1, SECOND + MS);
+    bench.leases.corrected(one.key, &quota.quota, -1, SECOND + MS);
     assert_eq!(bench.denied(&one, 1, SECOND + MS), None, "it may pass now");
     bench.told(&one, exceeds(0, 399 * MS), SECOND + 2 * MS);
     assert_eq!(bench.denied(&one, 1, SECOND + 2 * MS), None, "the store may have said so before the cell had come");
@@ -421,7 +421,7 @@ fn what_costs_more_than_was_taken_ends_a_denial() {
     let quota = bench.quota(1000, Algorithm::Gcra);
     let three = charge(&quota, 3);
     bench.told(&three, exceeds(2, 10 * MS), SECOND);
-    bench.leases.cost_more(three.key, &quota.quota, 100, SECOND + MS);
+    bench.leases.corrected(three.key, &quota.quota, 100, SECOND + MS);
     assert_eq!(bench.denied(&three, 1, SECOND + MS), None, "it waits longer now");
     bench.told(&three, exceeds(2, 10 * MS), SECOND + 2 * MS);
     assert_eq!(bench.denied(&three, 1, SECOND + 2 * MS), None, "the store may have said so before it had heard");

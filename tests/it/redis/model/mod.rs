@@ -6,9 +6,10 @@ mod counter;
 mod random;
 
 use super::{Store, key, told};
+use crate::harness::Random;
 use ::redis::Value;
 use counter::Counter;
-use random::{Random, cost, later};
+use random::{cost, later};
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
@@ -209,7 +210,7 @@ impl fmt::Display for Sent<'_> {
 
 impl<'p> Run<'p> {
     fn new(seed: u64, pairs: &'p [Pair]) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9));
+        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9));
         let phase = if random.one_in(2) { 0 } else { random.next() >> 14 };
         let now = 1_796_000_000_000_000 + random.below(DAY);
         Self {

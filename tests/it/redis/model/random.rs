@@ -1,6 +1,7 @@
 //! Chance: when operations happen and what they cost, more often than not where something changes.
 
 use super::{DAY, HOUR, MINUTE, SECOND};
+use crate::harness::Random;
 use tollgate::limit::Quota;
 
 pub(super) fn later(random: &mut Random, now: u64, quota: &Quota) -> u64 {
@@ -40,29 +41,5 @@ pub(super) fn cost(random: &mut Random, quota: &Quota) -> u64 {
         61 => u64::MAX - random.below(1000),
         62 => random.next(),
         _ => u64::MAX / quota.period() + random.below(3),
-    }
-}
-
-/// splitmix64 (Steele, Lea and Flood 2014).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    pub(super) fn one_in(&mut self, many: u64) -> bool {
-        self.below(many) == 0
-    }
-
-    pub(super) fn pick<'t, T>(&mut self, of: &'t [T]) -> &'t T {
-        &of[usize::try_from(self.below(of.len() as u64)).unwrap()]
     }
 }
